@@ -75,7 +75,7 @@ def is_latent(task):
 
 def is_slow(chip, task):
     """Say whether a kernel of A100's instructions converts the cache."""
-    return task.cache < task.size and not chip.shared
+    return task.cache < task.size and not chip.shared and not chip.boosts
 
 
 def takes_tiles(chip, task):
@@ -106,7 +106,7 @@ def on_lanes(chip, task, threads, parts):
     """Return one of the blocks, how many there are, parts, blocks on a bundle, merging."""
     d, dv = task.head_dim, task.value_dim
     steps = ceil(seen(task) / parts)
-    converting = 0 if task.cache == task.size else 2 if chip.shared else 75
+    converting = 0 if task.cache == task.size else 75 if is_slow(chip, task) else 2
     operations = (2 + converting) * (d + dv)
     trips = FAST + (34 if is_slow(chip, task) else 0)
     block = Block(

@@ -132,7 +132,7 @@ def test_sizes_are_shown_of_two_rows_a_quarter(rows, sizes):
 
 
 def test_gemms_of_several_types_are_predicted_as_one_by_one(file):
-    found = fastflow.validate(file(GEMMS), "chip=a100")
+    found = fastflow.validate(file(GEMMS), "chip=a100", "model.copies=0")
     rows = found.rows
     assert rows["line"].tolist() == [2, 3, 5, 6]
     for row in rows.itertuples():
@@ -149,12 +149,12 @@ def test_gemms_of_several_types_are_predicted_as_one_by_one(file):
 def test_a_call_costs_what_its_host_takes(file, compose):
     call = compose("model=gemm", "chip=a100")["chip.call_overhead"]
     text = "m,k,n,timed,time_s\n" + "".join(f"512,512,512,{timed},1e-5\n" for timed in ("kernel", "call"))
-    rows = fastflow.validate(file(text), "chip=a100").rows
+    rows = fastflow.validate(file(text), "chip=a100", "model.copies=0").rows
     alone = fastflow.predict_gemm(512, 512, 512, "a100")
     assert rows["predicted_s"].tolist() == [alone, alone + call]
     assert rows["host_s"].tolist() == [0.0, pytest.approx(call)]
     assert rows["bound_by"][1] == "host"
-    everywhere = fastflow.validate(file(text), "chip=a100", "timed=kernel").rows
+    everywhere = fastflow.validate(file(text), "chip=a100", "timed=kernel", "model.copies=0").rows
     assert (everywhere["predicted_s"] == alone).all()
     assert everywhere["file.timed"].tolist() == ["kernel", "call"]
     assert (everywhere["timed"] == "kernel").all()

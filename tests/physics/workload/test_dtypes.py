@@ -38,7 +38,7 @@ def size(blocks, dtype):
 def built(dtypes, quantized=False, **roles):
     """Return the inputs and the graph of one product in each of some data types."""
     points = len(dtypes)
-    model = SIZES | {"name": "gemm", "training": False, "optimizer": "sgd", "transposed": False}
+    model = SIZES | {"name": "gemm", "training": False, "optimizer": "sgd", "transposed": False, "copies": 0}
     inputs = {f"model.{key}": np.full(points, value) for key, value in model.items()}
     inputs |= {"model.dtype": np.array(dtypes), "model.quantized": np.full(points, quantized)}
     return inputs, build_graph(inputs, precision(inputs | mixed(points, **roles)))
@@ -183,7 +183,9 @@ def test_no_training_in_fewer_than_16_bits(dtype):
 def test_measurements_in_a_data_type_include_quantising(tmp_path):
     file = tmp_path / "gemms.csv"
     file.write_text("m,n,k,dtype,time_s\n1,64,512,bf16,3e-6\n1,64,512,fp8,1.2e-5\n1,64,512,FP8_block,6e-6\n")
-    result = fastflow.validate(f"measurements={file}", "chip=h100_sxm", output=tmp_path / "out")
+    result = fastflow.validate(
+        f"measurements={file}", "chip=h100_sxm", "model.copies=0", output=tmp_path / "out"
+    )
     alone = [
         fastflow.predict_gemm([1], [512], [64], "h100_sxm", dtype)[0]
         for dtype in ("bf16", "fp8", "fp8_block")

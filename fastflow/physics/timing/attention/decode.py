@@ -183,7 +183,7 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library, out: La
         out.candidates[g] = 0
         while threads <= most_threads:
             most_parts = (
-                count_tile_parts(work, g, number, library)
+                count_tile_parts(work, g, bundles, library)
                 if on_tiles
                 else count_lane_parts(work, g, number, threads)
             )

@@ -166,15 +166,20 @@ def count_visible(work: Decodes, g: int) -> float:
 
 
 @kernel
-def converts_slowly(work: Decodes, g: int, library: Library) -> bool:
-    """Return whether a kernel converts a narrow cache for matrix units that read operands from registers."""
-    return bool(work.cache[g] < work.size[g] and not library.shared[work.point[g]])
+def converts_slowly(work: Decodes, g: int, bundles: DecodeBundles, library: Library) -> bool:
+    """Return whether a kernel converts a narrow cache for matrix units that read operands from registers.
+
+    Chips that boost are not bound to these kernels.
+    """
+    p = work.point[g]
+    is_narrow = work.cache[g] < work.size[g]
+    return bool(is_narrow and not library.shared[p] and not bundles.boost.enabled[p])
 
 
 @kernel
-def _conversions(work: Decodes, g: int, library: Library, slow: float) -> float:
+def _conversions(work: Decodes, g: int, bundles: DecodeBundles, library: Library, slow: float) -> float:
     """Return the operations of vector lanes that convert an element of the cache; slow: in slow kernels."""
-    if converts_slowly(work, g, library):
+    if converts_slowly(work, g, bundles, library):
         return slow
     return CONVERSION if work.cache[g] < work.size[g] else 0.0
 
@@ -217,8 +222,8 @@ def split_on_lanes(
     dims, blocks = d + dv, heads * parts
     running = min(blocks, number * resident) * work.kv_heads[g] / work.heads[g]
     carried = d * work.size[g] + dv * work.output[g]
-    operations = (2.0 + _conversions(work, g, library, SLOW_ON_LANES)) * dims
-    trips = TRIPS_OF_LANES + (SLOW_TRIPS if converts_slowly(work, g, library) else 0.0)
+    operations = (2.0 + _conversions(work, g, bundles, library, SLOW_ON_LANES)) * dims
+    trips = TRIPS_OF_LANES + (SLOW_TRIPS if converts_slowly(work, g, bundles, library) else 0.0)
     return Split(
         blocks=blocks,
         resident=resident,
@@ -282,8 +287,9 @@ def _split_rows(work: Decodes, g: int, number: float, library: Library) -> tuple
 
 
 @kernel
-def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> float:
+def count_tile_parts(work: Decodes, g: int, bundles: DecodeBundles, library: Library) -> float:
     """Return the number of parts of a sequence's keys, one for each block on matrix units."""
+    number = bundles.number[work.point[g]]
     reads_l1 = library.shared[work.point[g]]
     _, tiles, columns = _split_rows(work, g, number, library)
     units = work.sequences[g] * work.kv_heads[g] * tiles * columns
@@ -295,7 +301,7 @@ def count_tile_parts(work: Decodes, g: int, number: float, library: Library) -> 
     if work.head_dim[g] > WIDEST:
         most = np.ceil(work.kv_len[g] / TOKENS) if reads_l1 else 1.0
         return float(max(1.0, min(number / units, most)))
-    if converts_slowly(work, g, library):
+    if converts_slowly(work, g, bundles, library):
         return 1.0
     most = np.floor(work.kv_len[g] / FEWEST_TOKENS)
     parts = max(1.0, min(most, np.round(np.sqrt(PARTS_AT_ONCE * most))))
@@ -341,7 +347,7 @@ def split_on_tiles(work: Decodes, g: int, bundles: DecodeBundles, library: Libra
     work_time = 2.0 * scores * (d + dv / columns) / bundles.flops[p] + scores / bundles.exponentials[p]
     if not wide:
         slow = SLOW_ON_TILES * power_of_two(d, True) / d
-        work_time += tokens * (d + dv) * _conversions(work, g, library, slow) / bundles.vector[p]
+        work_time += tokens * (d + dv) * _conversions(work, g, bundles, library, slow) / bundles.vector[p]
     queries, outputs = packed / tiles * d * work.size[g], packed / tiles * dv / columns * work.output[g]
     return Split(
         blocks=np.round(units * parts),

@@ -111,10 +111,9 @@ FAMILY = Family(
         ),
         count(
             "model.copies",
-            "1: a benchmark repeats the layer, whose tensors stay in the last cache if it has room;"
+            "1 or more: a benchmark repeats the layer, whose tensors stay in the last cache if it has room;"
             " 0: they come from main memory",
             low=0,
-            high=1,
         ),
         Column("model.causal", "bool", "", "true: no query sees a key after its own"),
         Column(
