@@ -55,15 +55,15 @@ NOT_READ = {
     "custom_allreduce": "collectives of servers, which run as part of their passes",
     "deepep": "exchanges of experts, of which there is no class",
 }
-CALIBRATED_WORK = {"blackwell": ("products", "attention", "latent attention")}
+CALIBRATED_WORK = {
+    "blackwell": ("products", "attention", "latent attention", "experts", "collectives"),
+    "ada": ("products", "attention", "collectives"),
+    "cdna3": ("products", "experts"),
+}
 """Architecture to the work that something was calibrated to: other work on it is that of chips without
 calibration. All work, for others that were calibrated."""
-UNREAD = {  # column and pattern of cells: rows of work that fastflow has no key for
-    "model": "LoRA",  # trains no dense weights
-    "dtype_w": "^(?!bfloat16)",  # weights and activations of experts in types that no column dtype names
-    "ranks": "^$",  # permutations
-    "groups": "^(?!1$|1\\.0$)",  # of ranks that exchange at once
-}
+UNREAD = {"model": "LoRA"}
+"""Column and pattern of cells: rows of work that fastflow has no key for. LoRA trains no dense weights."""
 OF_THE_LIBRARY = ("GEMMs", "attention", "latent attention", "expert layers", "recurrent layers")
 """Kinds of kernels that generated chips are held to."""
 OWN = {
@@ -200,7 +200,7 @@ def calibrated() -> set[str]:
 def classes(rows: pd.DataFrame) -> Iterator[tuple[table.Key, pd.DataFrame]]:
     """Yield every class and its rows."""
     known = rows[~rows["generated"]]
-    is_foreign = ~known["architecture"].isin(calibrated())
+    is_foreign = ~known["architecture"].isin({*calibrated(), *CALIBRATED_WORK})
     for architecture, work in CALIBRATED_WORK.items():
         is_foreign |= (known["architecture"] == architecture) & ~known["work"].isin(work)
     foreign = known[is_foreign]
