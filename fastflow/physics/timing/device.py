@@ -205,10 +205,9 @@ def _grouped_blocks(inputs: Inputs) -> Texts:
 def _matrix_blocks(inputs: Inputs) -> Texts:
     """Return the block tiles of the library on matrix units; raises InputError for invalid ones."""
     tiles, scaled = inputs["chip.blocks.matrix"], inputs["chip.blocks.scaled"]
-    is_own = (inputs["model.dtype"] == SCALED) & (scaled != NO_BLOCKS)
-    if is_own.any():
-        read_catalogue(scaled[is_own], "chip.blocks.scaled")
-    blocks: Texts = np.where(is_own, scaled, tiles)
+    has_own = scaled != NO_BLOCKS
+    read_catalogue(scaled[has_own], "chip.blocks.scaled")
+    blocks: Texts = np.where(has_own & (inputs["model.dtype"] == SCALED), scaled, tiles)
     return blocks
 
 
