@@ -163,12 +163,12 @@ H100, B200 = "device='NVIDIA H100 80GB HBM3'", "device='NVIDIA B200'"
         ("attention_h100", ("chip=h100_sxm",), (0.094, 0.087), (0.100, 0.104)),
         ("mla_a100", ("chip=a100",), (0.061, 0.064), (0.080, 0.078)),
         ("mla_h100", ("chip=h100_sxm",), (0.082, 0.080), (0.102, 0.080)),
-        ("attention_b200", ("chip=b200_sxm",), (0.107, 0.106), (0.104, 0.098)),
-        ("mla_b200", ("chip=b200_sxm",), (0.092, 0.100), (0.166, 0.148)),
+        ("attention_b200", ("chip=b200_sxm",), (0.107, 0.106), (0.107, 0.107)),
+        ("mla_b200", ("chip=b200_sxm",), (0.092, 0.100), (0.130, 0.114)),
         # kernels of linear-time mixers
         ("linear_attention", ("chip=a100", "device='NVIDIA A100-SXM4-80GB'"), (0.13, 0.125), (0.21, 0.157)),
         ("linear_attention", ("chip=h100_sxm", H100), (0.09, 0.083), (0.15, 0.112)),
-        ("linear_attention", ("chip=b200_sxm", B200), (0.06, 0.05), (0.09, 0.057)),
+        ("linear_attention", ("chip=b200_sxm", B200), (0.06, 0.05), (0.09, 0.058)),
         # modules of sparse attention
         ("sparse_attention", ("chip=h100_sxm", H100), (0.07, 0.048), (0.10, 0.077)),
         ("sparse_attention", ("chip=b200_sxm", B200), (0.19, 0.155), (0.14, 0.111)),
