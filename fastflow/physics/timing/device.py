@@ -197,7 +197,9 @@ def device(inputs: Inputs, chip: Chip, lasts: bool) -> Device:
 
 def _grouped_blocks(inputs: Inputs) -> Texts:
     """Return the block tiles of grouped products that chips have of their own, "" where they have none."""
-    texts = inputs.get("chip.blocks.grouped", np.full(inputs["model.dtype"].size, ""))
+    texts = inputs.get("chip.blocks.grouped")
+    if texts is None:
+        return np.full(inputs["model.dtype"].size, "")
     read_catalogue(texts[texts != ""], "chip.blocks.grouped")
     return texts
 
@@ -206,6 +208,8 @@ def _matrix_blocks(inputs: Inputs) -> Texts:
     """Return the block tiles of the library on matrix units; raises InputError for invalid ones."""
     tiles, scaled = inputs["chip.blocks.matrix"], inputs["chip.blocks.scaled"]
     has_own = scaled != NO_BLOCKS
+    if not has_own.any():
+        return tiles
     read_catalogue(scaled[has_own], "chip.blocks.scaled")
     blocks: Texts = np.where(has_own & (inputs["model.dtype"] == SCALED), scaled, tiles)
     return blocks

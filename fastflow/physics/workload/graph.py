@@ -265,7 +265,9 @@ def _stack_attributes(kernels: list[Kernel], points: int) -> dict[str, Floats]:
     columns: dict[str, Floats] = {}
     for position, entry in enumerate(kernels):
         for name, value in entry.attributes.items():
-            columns.setdefault(name, np.zeros((points, len(kernels))))[:, position] = value
+            if name not in columns:
+                columns[name] = np.zeros((points, len(kernels)))
+            columns[name][:, position] = value
     return {name: column.reshape(-1) for name, column in columns.items()}
 
 

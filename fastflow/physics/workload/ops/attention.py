@@ -69,8 +69,8 @@ def attention(
     causal: no query attends to later keys; decodes: by a decode kernel, for few queries; latent: values are
     columns of the keys, read once; expanded: keys are not from a cache; shared: values and keys are the same
     memory; output: bytes of an element, 0 for those of a product; flash: version of the FlashAttention
-    kernel, 0 for the library's kernel; copies: 1 where a benchmark repeats it (`timing.warm_cache`); fields:
-    further fields of the node.
+    kernel, 0 for the library's kernel; copies: (points,), 1 where a benchmark repeats it
+    (`timing.warm_cache`); fields: further fields of the node.
     """
     visible = visible_keys(sizes.q_len, sizes.kv_len, sizes.window, causal)
     head_dim, value_dim = sizes.head_dim, sizes.value_dim
@@ -82,7 +82,7 @@ def attention(
         "expanded": float(expanded),
         "output": output,
         "flash": float(flash),
-        "copies": 1.0 * copies,
+        **({} if isinstance(copies, int) else {"copies": 1.0 * copies}),
     }
     return Node(
         name=name, type=DECODING if decodes else TYPE, reads=reads, batch=sizes.sequences * sizes.heads,
@@ -193,8 +193,8 @@ def with_hit_rates(device: Device, work: _Work, share: Share, values: Bools | bo
     values: whether they are stored apart from the keys. A layer reads its activations, and writes and reads
     rotated queries, keys and values, of which decoding reads the cache of all tokens.
     """
-    copies = share.attributes["copies"]
-    if not copies.any():
+    copies = share.attributes.get("copies")
+    if copies is None or not copies.any():
         return work
     tokens = 1.0 * work.sequences * work.q_len
     visible = np.where(work.window > 0, np.minimum(work.window + work.q_len - 1, work.kv_len), work.kv_len)

@@ -78,13 +78,21 @@ def mixture(
     benchmark reads again and again, 0 for cold ones; of_aiter: products are those of aiter, which fuse the
     gate and sum a token's rows; fused: both in one kernel.
     """
+    rare = {
+        "library": library, "recent": recent, "random": random, "scattered": scattered, "grouped": grouped,
+        "reread": reread, "aiter": of_aiter, "fused": fused,
+    }  # fmt: skip
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
         "gated": float(gated), "least": least, "triton": float(triton), "plain": float(plain),
-        "library": float(library), "recent": float(recent), "random": 1.0 * np.asarray(random),
-        "scattered": float(scattered), "grouped": float(grouped), "reread": reread,
-        "aiter": float(of_aiter), "fused": float(fused), "second": 0.0,
+        **{name: 1.0 * value for name, value in rare.items() if not (isinstance(value, int) and value == 0)},
     }  # fmt: skip
+
+
+def rare_attribute(share: Share, name: str) -> Floats:
+    """Return an attribute that few mixtures have, (kernels,); 0 where none has it."""
+    found = share.attributes.get(name)
+    return np.zeros(share.device.size) if found is None else found
 
 
 def routings(share: Share) -> Routings:
@@ -101,9 +109,9 @@ def routings(share: Share) -> Routings:
         local=local,
         exponent=share.attributes["power_law"],
         least=per_device("least"),
-        random=share.attributes["random"] > 0.0,
-        scattered=share.attributes["scattered"] > 0.0,
-        grouped=share.attributes["grouped"] > 0.0,
+        random=rare_attribute(share, "random") > 0.0,
+        scattered=rare_attribute(share, "scattered") > 0.0,
+        grouped=rare_attribute(share, "grouped") > 0.0,
     )
 
 
@@ -117,7 +125,7 @@ def _library(device: Device, share: Share) -> Ints:
 
     CUTLASS compares tiles where units have no tensor memory, and for gradients of weights.
     """
-    library = share.attributes["library"].astype(np.int64)
+    library = rare_attribute(share, "library").astype(np.int64)
     has_tensor_memory = device.library.pair[share.device] > 1.0
     compares = (share.kind == WEIGHT_GRADIENT) | ((library == CUTLASS) & ~has_tensor_memory)
     return np.where(compares, COMPARED, library)
@@ -127,8 +135,8 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
     of_weights = share.kind == WEIGHT_GRADIENT
     is_triton, routing = share.attributes["triton"] > 0.0, routings(share)
     library = _library(device, share)
-    is_aiter, is_second = share.attributes["aiter"] > 0.0, share.attributes["second"] > 0.0
-    in_one = share.attributes["fused"] > 0.0
+    is_aiter, is_second = rare_attribute(share, "aiter") > 0.0, rare_attribute(share, "second") > 0.0
+    in_one = rare_attribute(share, "fused") > 0.0
     fuses = is_fused(device, share) | is_triton | is_aiter | (share.bytes.conversion > 0.0)
     fuses |= library == TRTLLM
     gated = (share.attributes["gated"] > 0.0) & fuses
@@ -149,7 +157,7 @@ def _time(device: Device, share: Share) -> tuple[Launched, Floats]:
         block_rows=np.where(is_triton, rows_of_triton(routing), 0.0),
         stage=np.where(in_one, np.where(is_second, SECOND, FIRST), SEPARATE),
         library=library,
-        reread=share.attributes["reread"] * np.ones(share.device.size),
+        reread=rare_attribute(share, "reread") * np.ones(share.device.size),
     )
     # with fewer rows than experts, some experts are idle
     busy = np.minimum(1.0, share.rows / np.maximum(1, share.products))

@@ -20,7 +20,7 @@ from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.layer import ExpertLayers, time_passes
 from fastflow.physics.workload.network import KernelType, Node, Side, forward_with_attributes
 from fastflow.physics.workload.ops.elementwise import TYPE as PASS
-from fastflow.physics.workload.ops.grouped_gemm import mixture_from_file, routings
+from fastflow.physics.workload.ops.grouped_gemm import mixture_from_file, rare_attribute, routings
 from fastflow.physics.workload.ops.rowwise import TYPE as ROWWISE
 from fastflow.physics.workload.precision import expert_format, expert_type
 from fastflow.physics.workload.sharding_rules import GROUPS, INNER, OUTPUT, PARTIAL, REPLICATE, Share
@@ -46,7 +46,7 @@ def _time(kernels: tuple[str, ...], device: Device, share: Share) -> tuple[Launc
         point=share.device, routing=routings(share), hidden=share.n, ffn=share.n,
         size=share.bytes.operand, activation=share.bytes.output,
         matrices=2.0 - share.attributes["plain"], converted=share.bytes.conversion > 0.0,
-        recent=share.attributes["recent"] > 0.0,
+        recent=rare_attribute(share, "recent") > 0.0,
     )  # fmt: skip
     return time_passes(device, layers, kernels)
 
