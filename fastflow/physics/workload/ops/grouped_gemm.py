@@ -78,7 +78,7 @@ def mixture(
     benchmark reads again and again, 0 for cold ones; of_aiter: products are those of aiter, which fuse the
     gate and sum a token's rows; fused: both in one kernel.
     """
-    rare = {
+    rare: dict[str, Any] = {
         "library": library, "recent": recent, "random": random, "scattered": scattered, "grouped": grouped,
         "reread": reread, "aiter": of_aiter, "fused": fused,
     }  # fmt: skip
