@@ -91,8 +91,8 @@ def mixture(
 
 def rare_attribute(share: Share, name: str) -> Floats:
     """Return an attribute that few mixtures have, (kernels,); 0 where none has it."""
-    found = share.attributes.get(name)
-    return np.zeros(share.device.size) if found is None else found
+    column = share.attributes.get(name)
+    return np.zeros(share.device.size) if column is None else column
 
 
 def routings(share: Share) -> Routings:
