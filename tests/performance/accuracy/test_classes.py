@@ -149,7 +149,8 @@ def test_work_that_nothing_measured_is_not_validated(what, overrides):
         (("model=gemm", "chip=h100_sxm"), ("products", "", "", MEASURED, "H100-SXM5-80GB")),  # no fp16 there
         (("model=gemm", "chip=h200_sxm"), ("products", "", "", RELATIVE, "hopper")),
         (("model=experts", "chip=t4", "model.dtype=fp16"), ("experts", "", "", UNMEASURED, "NVIDIA")),
-        (("model=gemm", "chip=mi325x", "model.dtype=fp8_block"), ("products", "", "fp8_block", RELATIVE, "cdna3")),
+        (("model=gemm", "chip=mi325x", "model.dtype=fp8_block"),
+         ("products", "", "fp8_block", RELATIVE, "cdna3")),
         (("model=gemm", "chip=a100", "calibration=none"), ("products", "", "fp16", GENERATED, "")),
         (("model=gemm", "tech=n3"), ("products", "", "fp16", GENERATED, "")),
         (("model=gemm", "chip=a100", "chip.tdp=300 W"), ("products", "", "fp16", RELATIVE, "ampere")),
