@@ -15,6 +15,7 @@ from fastflow.physics.parallelism.sharding.local_graph import FusedShares, Super
 from fastflow.physics.timing.device import Device, device, full_power, multiplies_on_matrix_units
 from fastflow.physics.timing.power_limit import Cores, Kernels, slow_down
 from fastflow.physics.timing.roofline import Fused, KernelWork, TilingOptions, Timing, time_kernels
+from fastflow.physics.timing.warm_cache import COPIES
 from fastflow.physics.workload import is_iteration, transposed
 from fastflow.physics.workload.graph import ATTENTION, PRODUCT, WEIGHT_GRADIENT, Graph
 from fastflow.physics.workload.precision import (
@@ -34,7 +35,6 @@ HARDWARE = (
     "system.package.devices",
 )  # fmt: skip
 DEVICE = (*HARDWARE, "tiling.", "precision.")
-COPIES = "model.copies"  # of weights that a benchmark turns through
 _TYPED = ("model.dtype", "precision.", "chip.rate.")  # that types of kernels depend on
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
@@ -153,6 +154,15 @@ class Measurements:
         }  # fmt: skip
         self.ignored = [name for name in file.columns if name not in used]
         """Columns that the model does not use."""
+
+    def assume(self, key: str, values: NDArray[Any], is_set: Bools, options: Options) -> None:
+        """Set an input of rows whose cells do not state it, unless the command line does.
+
+        values: of all rows; is_set: rows that the kind assumes it of.
+        """
+        if key not in options.command_line:
+            assumed, stated = InputColumn(values, is_set), self.inputs.get(key)
+            self.inputs[key] = assumed if stated is None else merge_columns(assumed, stated)
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:

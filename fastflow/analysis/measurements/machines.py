@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastflow.analysis.measurements.aliases import alias_table, match_name
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows
+from fastflow.analysis.measurements.predict import PredictedRows
 from fastflow.config.composer import Composer
 from fastflow.core.tables import Bools, Columns, Ints
 from fastflow.engine.grid.grid import Grid
@@ -68,7 +69,17 @@ class OnMachines(Measurements):
             )
         return plan(composer, overrides, {"union": [{"params": choices} for choices in params]})
 
-    def inputs_of_system(self, grid: Grid, number: int) -> Columns:
+    def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
+        """Predict some rows, system by system; raises InputError."""
+        for number in np.unique(self.combination[rows]).tolist():
+            of_system = rows[self.combination[rows] == number]
+            yield self.predict_on(self._inputs_of_system(grid, number), of_system)
+
+    def predict_on(self, inputs: Columns, rows: Ints) -> PredictedRows:
+        """Predict rows of one system, whose inputs are of one point; raises InputError."""
+        raise NotImplementedError
+
+    def _inputs_of_system(self, grid: Grid, number: int) -> Columns:
         """Return the inputs of the point of one planned system."""
         columns, row = grid.batches[grid.batch[number]].columns, grid.row[number]
         return {key: values if values.size == 1 else values[[row]] for key, values in columns.items()}

@@ -37,11 +37,8 @@ MODES = ("normal", "low_latency")
 NORMAL, LOW_LATENCY = range(len(MODES))
 DISPATCH, COMBINE = range(2)
 
-SCALED_VALUES, SCALE_BYTES, HEADER_BYTES = (
-    128.0,
-    4.0,
-    16.0,
-)  # of a token in fp8; header: of the low-latency mode
+# Of a token in fp8; header: of the low-latency mode
+SCALED_VALUES, SCALE_BYTES, HEADER_BYTES = 128.0, 4.0, 16.0
 SENT_BYTES = 2.0  # of a value that is combined
 
 LAUNCHES = 2.0  # of the normal mode: counts, then tokens

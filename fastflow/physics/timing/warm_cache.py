@@ -19,6 +19,7 @@ import numpy as np
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats
 
+COPIES = "model.copies"
 SPREAD = 0.15
 """Share of a cache's capacity below which it holds all used bytes, and above which none stay. Calibrated on
 9,000 products on L40S (ai-dynamo/aiconfigurator@095f58a): of copies of 96 MiB in a cache of 96, half is held,

@@ -46,18 +46,6 @@ n7,,d32,1.0
 WORKLOADS = "model,time_s\ngemm,1e-3\nlstm_lm,5\ngemm,2e-3\n"
 
 
-@pytest.fixture
-def file(tmp_path):
-    """A function that writes a file of measurements, and returns the override that names it."""
-
-    def write(text):
-        path = tmp_path / "some.csv"
-        path.write_text(text)
-        return f"measurements={path}"
-
-    return write
-
-
 TIME_S = st.floats(1e-6, 1e2)
 TIMES = st.lists(
     st.tuples(TIME_S, TIME_S), min_size=3, max_size=40, unique_by=(lambda pair: pair[0], lambda pair: pair[1])

@@ -7,13 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import InputColumn, merge_columns
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.memory_limit import LimitedByMemory
 from fastflow.core.tables import Bools, Columns, Floats
+from fastflow.physics.timing.warm_cache import COPIES
 from fastflow.physics.workload.precision import precision
 
-COPIES = "model.copies"
 SIZES = {
     "phase": "model.phase", "batch": "model.batch", "q_len": "model.q_len", "kv_len": "model.kv_len",
     "heads": "model.heads", "dtype": "model.dtype", "kv_dtype": "precision.cache",
@@ -37,7 +36,7 @@ class Attentions(LimitedByMemory):
     needed = ("q_len", "kv_len", "heads", "kv_heads")
     inputs_of_columns: ClassVar[Mapping[str, str]] = SIZES | {
         "kv_heads": "model.kv_heads", "head_dim": "model.head_dim", "window": "model.window",
-        "causal": "model.causal", "shared": "model.shared", "copies": "model.copies",
+        "causal": "model.causal", "shared": "model.shared", "copies": COPIES,
     }  # fmt: skip
     naming_keys = ("phase", "batch", "q_len", "kv_len", "heads", "kv_heads", "head_dim", "window", "kv_dtype")
 
@@ -49,10 +48,8 @@ class Attentions(LimitedByMemory):
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read whether the cache of a device holds a layer from the run before, too; raises InputError."""
         super().__init__(rows, options)
-        if COPIES not in options.command_line:  # collectors repeat a single layer
-            alone = InputColumn((self.timed == "kernel").astype(np.int64), np.ones(self.rows, dtype=np.bool_))
-            stated = self.inputs.get(COPIES)
-            self.inputs[COPIES] = alone if stated is None else merge_columns(alone, stated)
+        repeats = (self.timed == "kernel").astype(np.int64)  # collectors repeat a single layer
+        self.assume(COPIES, repeats, np.ones(self.rows, dtype=np.bool_), options)
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its phase, (rows,)."""

@@ -7,7 +7,7 @@ A row whose `library` is a serving library is an all-reduce as that library runs
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,6 @@ from fastflow.config.messages import one_of
 from fastflow.core.reasons.columns import same_reason
 from fastflow.core.reasons.forms import single_rank
 from fastflow.core.tables import Columns, Ints
-from fastflow.engine.grid.grid import Grid
 from fastflow.physics.network.collectives.server_kernels import SERVERS
 from fastflow.physics.workload.graph import ALL_REDUCE, COLLECTIVES, POINT_TO_POINT
 
@@ -76,14 +75,8 @@ class Collectives(OnMachines):
         """Return the devices that a row needs, (rows,)."""
         return np.asarray(self.ranks * self.groups, dtype=np.int64)
 
-    def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
-        """Predict some rows; raises InputError where there are more ranks than devices."""
-        for number in np.unique(self.combination[rows]).tolist():
-            of_system = rows[self.combination[rows] == number]
-            yield self._predict_on(self.inputs_of_system(grid, number), of_system)
-
-    def _predict_on(self, inputs: Columns, rows: Ints) -> PredictedRows:
-        """Predict rows of one system; raises InputError."""
+    def predict_on(self, inputs: Columns, rows: Ints) -> PredictedRows:
+        """Predict rows of one system; raises InputError where there are more ranks than devices."""
         from fastflow.performance.partial_predictions import time_collectives
 
         devices = int(inputs["system.devices"][0])

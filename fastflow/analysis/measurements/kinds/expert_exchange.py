@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,6 @@ from fastflow.analysis.measurements.machines import OnMachines
 from fastflow.analysis.measurements.predict import PredictedRows
 from fastflow.core.reasons.columns import Reasons
 from fastflow.core.tables import Columns, Ints
-from fastflow.engine.grid.grid import Grid
 from fastflow.physics.network.deepep import COMBINE, DISPATCH, MODES, NORMAL
 
 _MAX = {"tokens": 1e9, "hidden": 1e6, "topk": 1e4, "experts": 1e5, "ranks": 1e5}
@@ -54,14 +53,8 @@ class ExpertExchanges(OnMachines):
         """Return the devices that a row needs, (rows,)."""
         return self.sizes["ranks"]
 
-    def predict(self, grid: Grid, rows: Ints) -> Iterator[PredictedRows]:
-        """Predict some rows; raises InputError where there are more ranks than devices of a package."""
-        for number in np.unique(self.combination[rows]).tolist():
-            of_system = rows[self.combination[rows] == number]
-            yield self._predict_on(self.inputs_of_system(grid, number), of_system)
-
-    def _predict_on(self, inputs: Columns, rows: Ints) -> PredictedRows:
-        """Predict rows of one system; raises InputError."""
+    def predict_on(self, inputs: Columns, rows: Ints) -> PredictedRows:
+        """Predict rows of one system; raises InputError where there are more ranks than a machine has."""
         from fastflow.performance.partial_predictions import time_expert_exchanges
 
         devices = int(inputs["system.package.devices"][0])

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn, merge_columns
+from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 from fastflow.config.messages import one_of
 from fastflow.core.tables import Columns, Floats, Ints
@@ -104,9 +104,7 @@ class ExpertLayers(Measurements):
             ("model.dtype", dtypes), (BACKEND.name, np.where(is_tuned, AITER, CUTLASS)),
             (RANDOM.name, is_tuned), ("model.tp", unshared), ("model.ep", unshared),
         ):  # fmt: skip
-            if key not in options.command_line:
-                said, column = self.inputs.get(key), InputColumn(values, is_tuned)
-                self.inputs[key] = column if said is None else merge_columns(column, said)
+            self.assume(key, values, is_tuned, options)
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its type and tokens, (rows,)."""

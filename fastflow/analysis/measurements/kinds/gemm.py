@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn, merge_columns
+from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
 from fastflow.analysis.measurements.kind import PRODUCTS, Measurements, Options, TimedRows, register
 from fastflow.core.tables import Columns, Floats
 from fastflow.physics.timing.device import SCALED
+from fastflow.physics.timing.warm_cache import COPIES
 
 _COMPILED, _OTHERS, _BUILDS = 1.2, 0.02, 0.77
 _FOUR_BITS, _PER_WEIGHT = 0.25, 4.2e-8
@@ -21,7 +22,7 @@ rows first: these eight rest until the weights of the one before are done. Their
 Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
 _FEW_ROWS, _FEW_PAUSE, _FIRST_ROWS = 64, 0.22, 3841
 TUNED, QUANTIZED = "tiling.tuned", "model.quantized"
-COPIES, _TURNS = "model.copies", 5
+_TURNS = 5
 """Copies of a weight that a collector turns through, at most (collect_gemm.py, ai-dynamo/aiconfigurator)."""
 _LINEAR = ("linear", "addmm")  # a layer's weights are stored as n x k
 
@@ -53,14 +54,9 @@ class Gemms(Measurements):
         self.inputs["model.transposed"] = _transposed(self.file)
         of_tuner, in_all = self.file.filled("lib"), np.ones(self.rows, dtype=np.bool_)
         is_turned = (self.timed == "kernel") & ("trans_a" not in self.file.frame) & ~of_tuner
-        for key, column in (
-            (COPIES, InputColumn(np.where(is_turned, _TURNS, 0).astype(np.int64), in_all)),
-            (TUNED, InputColumn(of_tuner, in_all)),
-            (QUANTIZED, InputColumn(of_tuner, of_tuner)),
-        ):
-            if key not in options.command_line:
-                stated = self.inputs.get(key)
-                self.inputs[key] = column if stated is None else merge_columns(column, stated)
+        self.assume(COPIES, np.where(is_turned, _TURNS, 0).astype(np.int64), in_all, options)
+        self.assume(TUNED, of_tuner, in_all, options)
+        self.assume(QUANTIZED, of_tuner, of_tuner, options)
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its type, rows and weight, (rows,)."""

@@ -145,15 +145,16 @@ def _time_split(
         merge_time = merge.sums / port if boosts else merge.read / (port / number)
         merge_time += merge.time
         reads += 2.0 * merge.sums
+    misses = 1.0 - work.hits[g]
     for level in range(last + 1):
         moved[level] = reads if level <= private + 1 else streamed + split.blocks * split.fresh
-        moved[level] *= 1.0 - work.hits[g] if level == last else 1.0
+        if level == last:
+            moved[level] *= misses
         times[level + 1] = moved[level] / bandwidth[level]
     outer = split.reading * bandwidth[last]
     has_cache = last > private + 1
     if has_cache:
         times[last + 1] /= split.reading
-    misses = 1.0 - work.hits[g]
     carry = split.fresh * misses / outer if has_cache else 0.0
     beyond = streamed * misses / split.blocks / outer if has_cache else 0.0
 

@@ -156,18 +156,18 @@ def sides_from_l1(gemm: Gemm, a: float, b: float, blocks: float) -> float:
 
 
 @lean_kernel
-def time_sustained(gemm: Gemm, flop: float, times: Floats) -> float:
+def time_sustained(gemm: Gemm, flop: float, order: float, times: Floats) -> float:
     """Return the time of blocks at the sustained clock [s]; changes `times` from the highest clock to it.
 
-    flop: useful operations.
+    flop: useful operations; order: of the soft maximum of `times`.
     """
     levels = gemm.levels
-    total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+    total = soft_maximum(times, levels + 2, order) + times[levels + 2]
     power = gemm.cores.drive * flop / (gemm.cores.peak * total)
     if power > 1.0:
         for i in range(levels + 1):  # all but main memory
             times[i] *= power ** (1.0 / 3.0)
-        total = soft_maximum(times, levels + 2, gemm.order) + times[levels + 2]
+        total = soft_maximum(times, levels + 2, order) + times[levels + 2]
     return float(total)
 
 
@@ -280,7 +280,7 @@ def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: f
     for i in range(levels + 2):
         if times[i] + launch > best:
             return np.inf
-    return time_sustained(gemm, flop, times)
+    return time_sustained(gemm, flop, gemm.order, times)
 
 
 @kernel

@@ -40,6 +40,7 @@ from fastflow.core.tables import Bools, Floats, Ints, take
 # Seeded assignments of experts to devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with
 # one, 0.1 to 0.2 smaller with 16
 DRAWS = 4
+REPEATED_DRAWS = 5.0  # that a collector runs in turn where loads follow a power law (collect_moe.py)
 GROUPS, CHOSEN_GROUPS = 8, 4  # of experts, in DeepSeek-V3's gate (arXiv:2412.19437, section 2.1.2)
 MAX_KEPT = 2**18  # routings
 MAX_POPULAR = 0.8  # of the tokens
@@ -332,18 +333,6 @@ _EMPTY = (
     Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS, _NO_FLAGS, _NO_FLAGS, _NO_FLAGS),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
-
-
-REPEATED_DRAWS = 5.0  # that a collector runs in turn where loads follow a power law (collect_moe.py)
-
-
-@lean_kernel
-def is_held(working_set: float, capacity: float) -> bool:
-    """Return whether a cache holds what is read again and again, in the same order [B each].
-
-    The least recently used lines are replaced: a larger set replaces each of its lines before the next read.
-    """
-    return bool(working_set <= capacity)
 
 
 @kernel

@@ -29,8 +29,8 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Products, make_gemm
-from fastflow.physics.timing.library.thread_blocks import Costs, Launched, soft_maximum, write_tiles
-from fastflow.physics.timing.moe.expert_load import REPEATED_DRAWS, Loads, Routings, is_held
+from fastflow.physics.timing.library.thread_blocks import Costs, Launched, time_sustained, write_tiles
+from fastflow.physics.timing.moe.expert_load import REPEATED_DRAWS, Loads, Routings
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
 COMPARED, CUTLASS, DEEPGEMM, TRTLLM = 0, 1, 2, 3
@@ -102,28 +102,18 @@ def tiles_of(library: Ints, routing: Routings, converted: Floats) -> Tiles:
 
 
 @lean_kernel
-def held_weights(
+def weight_hit_rate(
     gemm: Gemm, experts: Floats, reread: float, routing: Routings, i: int, capacity: float
 ) -> float:
-    """Return the share of weights that the last cache holds from the run before; i: of the routing."""
+    """Return the share of weights that the last cache holds from the run before; i: of the routing.
+
+    The least recently used lines are replaced: a larger set replaces each of its lines before the next read.
+    """
     if reread == 0.0:
         return 0.0
     busy = experts.sum() * (REPEATED_DRAWS if routing.exponent[i] > 0.0 else 1.0)
     working_set = min(busy, float(routing.local[i])) * reread * gemm.weight
-    return 1.0 if is_held(working_set, capacity) else 0.0
-
-
-@lean_kernel
-def _time_sustained(gemm: Gemm, flop: float, order: float, times: Floats) -> float:
-    """Return the time at the sustained clock [s]; changes `times`, as in `thread_blocks.py`."""
-    levels = gemm.levels
-    total = soft_maximum(times, levels + 2, order) + times[levels + 2]
-    power = gemm.cores.drive * flop / (gemm.cores.peak * total)
-    if power > 1.0:
-        for i in range(levels + 1):  # all but main memory
-            times[i] *= power ** (1.0 / 3.0)
-        total = soft_maximum(times, levels + 2, order) + times[levels + 2]
-    return float(total)
+    return 1.0 if working_set <= capacity else 0.0
 
 
 @kernel
@@ -147,7 +137,7 @@ def run_tiles(
         blocks, rows, experts = 0.0, 0.0, 0.0
         first, last = loads.group[routing[g]], loads.group[routing[g] + 1]
         cache = OF_CACHE * memories.capacity[p, levels - 1]
-        cached = held_weights(gemm, loads.experts[first:last], reread[g], routings, g, cache)
+        cached = weight_hit_rate(gemm, loads.experts[first:last], reread[g], routings, g, cache)
         for i in range(first, last):
             blocks += np.ceil(loads.tokens[i] / a) * loads.experts[i]
             rows += loads.tokens[i] * loads.experts[i]
@@ -173,7 +163,7 @@ def run_tiles(
         times[levels] = from_cache / memories.bandwidth[p, levels - 1]
         times[levels + 1] = moved[levels] / memories.bandwidth[p, levels]
         times[levels + 2] = gemm.overheads.launch + tiles.start[g]
-        out.time[g] = _time_sustained(gemm, flop, tiles.order[g], times)
+        out.time[g] = time_sustained(gemm, flop, tiles.order[g], times)
         out.times[g], out.bytes[g] = times, moved
         out.waves[g], out.busy[g] = int(waves), blocks / (waves * cores.bundles)
         write_tiles(gemm, a, b, k, out.tile[g])

@@ -61,12 +61,8 @@ from fastflow.physics.timing.library.thread_blocks import (
     warp_side,
     write_tiles,
 )
-from fastflow.physics.timing.moe.expert_load import (
-    Loads,
-    Routings,
-    expert_loads,
-)
-from fastflow.physics.timing.moe.expert_tiles import COMPARED, held_weights, run_tiles, tiles_of
+from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, run_tiles, tiles_of, weight_hit_rate
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -235,7 +231,7 @@ def _time_groups(
 
     if soft_maximum(times, levels + 2, 0.0) + times[levels + 2] > least:
         return np.inf, blocks, energy_ratio
-    return time_sustained(gemm, sums.flop, times), blocks, energy_ratio
+    return time_sustained(gemm, sums.flop, gemm.order, times), blocks, energy_ratio
 
 
 @lean_kernel
@@ -304,7 +300,7 @@ def _run_groups(
         mean[0] = np.ceil(mean[0] / total[0])
         tile_rows = (catalogue.offset[single[p]], catalogue.offset[single[p] + 1])
         capacity = memory.capacity[levels - 1]
-        cached = held_weights(gemm, count, grouped.reread[g], grouped.routing, g, capacity)
+        cached = weight_hit_rate(gemm, count, grouped.reread[g], grouped.routing, g, capacity)
         sliced = grouped.stage[g] == SECOND
         groups = _Groups(tokens, count, of_weights, stored, sliced, cached)
         even = _Groups(mean, total, of_weights, stored, sliced, cached)

@@ -10,18 +10,6 @@ from tests.conftest import columns_of
 HEADER = "device,library,collective,ranks,bytes,time_s\n"
 
 
-@pytest.fixture
-def file(tmp_path):
-    """A function that writes a file of measurements, and returns the override that names it."""
-
-    def write(text):
-        path = tmp_path / "some.csv"
-        path.write_text(text)
-        return f"measurements={path}"
-
-    return write
-
-
 def validate(file, text, *overrides):
     return fastflow.validate(file(text), *overrides).rows
 

@@ -11,18 +11,6 @@ from tests.conftest import columns_of
 HEADER = "device,mode,tokens,hidden,topk,experts,sms,dispatch_s,combine_s\n"
 
 
-@pytest.fixture
-def file(tmp_path):
-    """A function that writes a file of measurements, and returns the override that names it."""
-
-    def write(text):
-        path = tmp_path / "some.csv"
-        path.write_text(text)
-        return f"measurements={path}"
-
-    return write
-
-
 def test_a_row_is_a_dispatch_and_a_combine(file, compose):
     text = (
         HEADER
