@@ -30,8 +30,8 @@ from fastflow.physics.hardware.power import power_of
 from fastflow.physics.network.communication import Communication, communicate
 from fastflow.physics.parallelism.bottleneck import bottleneck
 from fastflow.physics.parallelism.defaults import copies_embedding, parallel_options
-from fastflow.physics.parallelism.layer_memory import layer_memory
-from fastflow.physics.parallelism.memory import footprint
+from fastflow.physics.parallelism.memory.footprint import footprint
+from fastflow.physics.parallelism.memory.layers import layer_memory
 from fastflow.physics.parallelism.pipeline import Pipeline, invalid_schedule, pipeline
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.sharding.partition import shard_graph

@@ -19,8 +19,8 @@ from fastflow.performance.validity import without_refused
 from fastflow.physics.network.communication import collective_times, server_times
 from fastflow.physics.network.deepep import expert_exchange_times
 from fastflow.physics.parallelism.defaults import copies_embedding
-from fastflow.physics.parallelism.layer_memory import layer_memory
-from fastflow.physics.parallelism.memory import footprint
+from fastflow.physics.parallelism.memory.footprint import footprint
+from fastflow.physics.parallelism.memory.layers import layer_memory
 from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.workload.graph import sum_by_point
 

@@ -9,7 +9,7 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.bottleneck import Bottleneck
-from fastflow.physics.parallelism.memory import Footprint
+from fastflow.physics.parallelism.memory.footprint import Footprint
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph

@@ -15,7 +15,7 @@ from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.forms import no_layout_fits
 from fastflow.core.tables import Inputs
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
-from fastflow.physics.parallelism.memory import Footprint
+from fastflow.physics.parallelism.memory.footprint import Footprint
 
 LEAST = "least"
 """Key of the reason why no strategy fits, next to resolved inputs; None where some strategy fits."""

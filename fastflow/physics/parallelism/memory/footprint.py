@@ -9,7 +9,12 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
-from fastflow.physics.parallelism.layer_memory import LayerMemory, kept_activations, offload_of, owned_weights
+from fastflow.physics.parallelism.memory.layers import (
+    LayerMemory,
+    kept_activations,
+    offload_of,
+    owned_weights,
+)
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
