@@ -12,6 +12,7 @@ from fastflow.core.tables import Columns, Floats, Inputs, broadcast_column
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.hardware.chip import Chip, peak_flops
 from fastflow.physics.hardware.power import LIMIT, full_load, power_of
+from fastflow.physics.parallelism.memory.process import offered
 from fastflow.physics.workload.precision import product_type
 
 _MAX_COUNT = 2.0**53  # floats represent every integer up to here
@@ -32,6 +33,7 @@ def generated_columns(inputs: Inputs, chip: Chip) -> Columns:
         "idle_W": power.idle,
         "full_W": full_load(power, chip),
         "dram_capacity_B": chip.dram.capacity,
+        "dram_offered_B": offered(inputs, chip.dram.capacity),
         "dram_devices": _as_integers(chip.dram.devices),
         "dram_Bps": chip.dram.bandwidth,
         "intra_Bps": chip.intra.bandwidth,

@@ -32,6 +32,7 @@ from fastflow.physics.parallelism.bottleneck import bottleneck
 from fastflow.physics.parallelism.defaults import copies_embedding, parallel_options
 from fastflow.physics.parallelism.memory.footprint import footprint
 from fastflow.physics.parallelism.memory.layers import layer_memory
+from fastflow.physics.parallelism.memory.process import count_communicators
 from fastflow.physics.parallelism.pipeline import Pipeline, invalid_schedule, pipeline
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
 from fastflow.physics.parallelism.sharding.partition import shard_graph
@@ -85,7 +86,10 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
         graph=graph,
         shards=shards,
         pipeline=pipe,
-        footprint=footprint(columns, graph, shards, pipe, layers, precision),
+        footprint=footprint(
+            columns, graph, shards, pipe, layers, precision,
+            count_communicators(points.parallelism.layouts.degrees),
+        ),  # fmt: skip
         peaks=peaks,
         timing=timing,
         communication=communication,

@@ -21,6 +21,7 @@ from fastflow.physics.network.deepep import expert_exchange_times
 from fastflow.physics.parallelism.defaults import copies_embedding
 from fastflow.physics.parallelism.memory.footprint import footprint
 from fastflow.physics.parallelism.memory.layers import layer_memory
+from fastflow.physics.parallelism.memory.process import count_communicators, offered
 from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.workload.graph import sum_by_point
 
@@ -47,7 +48,7 @@ class LowerBounds(NamedTuple):
     reason: ReasonColumn  # why a point has no time
     time: Floats  # lower bound of an iteration: the work of the busiest stage [s]
     memory: Floats  # a device's [B]
-    capacity: Floats  # of a device's memory [B]
+    capacity: Floats  # of a device's memory, as programs are offered it [B]
 
 
 @without_refused
@@ -66,8 +67,10 @@ def lower_bounds(inputs: Inputs, refused: ReasonColumn) -> LowerBounds:
     layers = layer_memory(graph, shards.kernels, pipe.chunks, copies_embedding(points.inputs))
     time, memory = np.full((2, reason.size), np.nan)
     time[points.rows] = pipe.busiest
-    memory[points.rows] = footprint(points.inputs, graph, shards, pipe, layers, points.precision).total
-    return LowerBounds(reason, time, memory, chips.dram.capacity)
+    communicators = count_communicators(points.parallelism.layouts.degrees)
+    needed = footprint(points.inputs, graph, shards, pipe, layers, points.precision, communicators)
+    memory[points.rows] = needed.total
+    return LowerBounds(reason, time, memory, offered(inputs, chips.dram.capacity))
 
 
 def time_collectives(

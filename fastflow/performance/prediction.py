@@ -10,6 +10,7 @@ from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.bottleneck import Bottleneck
 from fastflow.physics.parallelism.memory.footprint import Footprint
+from fastflow.physics.parallelism.memory.process import offered
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.local_graph import Supergraph
@@ -68,3 +69,13 @@ class Prediction(NamedTuple):
     timeline: Timeline
     bottleneck: Bottleneck  # the stage whose kernels and waits add up to an iteration
     energy: Floats  # of one device, on average over the stages [J]
+
+    @property
+    def offered(self) -> Floats:
+        """Memory of a device that its process may fill [B], of every point."""
+        return offered(self.inputs, self.chip.dram.capacity)
+
+    @property
+    def lacks_memory(self) -> Bools:
+        """Whether a device's memory is too small, of the timed points."""
+        return ~(self.footprint.total <= self.offered[self.timed])

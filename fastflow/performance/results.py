@@ -105,7 +105,7 @@ def reasons_of(prediction: Prediction, site: Site | None = None) -> ReasonColumn
 
 def _reasons_of_memory(prediction: Prediction) -> ReasonColumn:
     """Return why a point has no time, or that it lacks memory, (points,)."""
-    total, capacity = prediction.footprint.total, prediction.chip.dram.capacity[prediction.timed]
+    total, capacity = prediction.footprint.total, prediction.offered[prediction.timed]
     short = np.flatnonzero(~(total <= finite(capacity)))
     if not short.size:
         return prediction.reason
@@ -214,6 +214,12 @@ def _timed_columns(prediction: Prediction) -> Columns:
         "optimizer_B": memory.optimizer,
         "activation_B": memory.activations,
         "buffer_B": memory.buffers,
+        "workspace_B": memory.process.workspace,
+        "fragment_B": memory.fragments,
+        "communicator_B": memory.process.communicators,
+        "context_B": memory.process.context,
+        "allocated_B": memory.allocated,
+        "reserved_B": memory.reserved,
         "peak_memory_stage": memory.stage,
     }
     for axis, name in enumerate(AXES):

@@ -13,6 +13,7 @@ from fastflow.schema.carbon import CARBON
 from fastflow.schema.chiplets import CHIPLET
 from fastflow.schema.components import link, supply
 from fastflow.schema.cost import COST
+from fastflow.schema.memory import MEMORY
 from fastflow.schema.parallelism import PARALLEL
 from fastflow.schema.power import POWER_OF_SITE
 from fastflow.schema.precision import PRECISION
@@ -177,6 +178,11 @@ INPUTS: tuple[Column, ...] = (
     share("chip.utilization", "highest share of the matrix units' peak that a kernel reaches"),
     share("chip.vector_utilization", "highest share of the vector lanes' peak that a kernel reaches"),
     share("chip.dram_utilization", "share of the main memory's bandwidth that a kernel reaches"),
+    share(
+        "chip.dram_offered",
+        "share of main memory that programs may fill; the rest is the driver's, the firmware's, and that of"
+        " error correction",
+    )._replace(absent="1"),
     positive("chip.fill_Bps", "B/s", "bandwidth of one bundle from the level beyond its own")._replace(
         absent="no limit"
     ),
@@ -391,6 +397,7 @@ INPUTS: tuple[Column, ...] = (
         "true: weights are stored as the registers of matrix units take them, to which they go past L1",
     ),
     *PRECISION,
+    *MEMORY,
     *SERVING,
     *CHIPLET,
     *COST,

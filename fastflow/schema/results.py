@@ -178,8 +178,29 @@ RESULTS: tuple[Column, ...] = (
         "activations of one device that are kept for the backward pass; of a single GEMM, A and C",
     ),
     Column("buffer_B", "float", "B", "unsharded copies of weights and gradients under ZeRO, on one device"),
+    Column("workspace_B", "float", "B", "workspaces of libraries, on one device"),
+    Column(
+        "fragment_B", "float", "B", "memory of one device that the allocator holds and cannot use"
+    ),
+    Column("communicator_B", "float", "B", "buffers of collectives, on one device"),
+    Column("context_B", "float", "B", "context of the process, on one device"),
+    Column(
+        "allocated_B",
+        "float",
+        "B",
+        "peak of the tensors and workspaces of one device, as an allocator counts them:"
+        " torch.cuda.max_memory_allocated()",
+    ),
+    Column(
+        "reserved_B",
+        "float",
+        "B",
+        "allocated_B with what the allocator cannot use: torch.cuda.max_memory_reserved(); footprint_B has"
+        " communicators and the context too",
+    ),
     Column("peak_memory_stage", "int", "", "pipeline stage with the largest footprint, counted from 0"),
     Column("dram_capacity_B", "float", "B", "main memory capacity of one device"),
+    Column("dram_offered_B", "float", "B", "part of dram_capacity_B that programs may fill"),
     Column("compute_flops", "float", "flop/s", "peak of one device in the model's data type"),
     Column("dram_devices", "int", "", "number of memory devices (HBM stacks) of one device"),
     Column("dram_Bps", "float", "B/s", "main memory bandwidth of one device"),

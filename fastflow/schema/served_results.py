@@ -122,6 +122,8 @@ SERVED: tuple[Column, ...] = (
         "",
         "number of whole requests that the KV cache has room for, all servers",
     ),
+    Column("library_B", "float", "B", "memory of libraries outside the allocator, on one device"),
+    Column("graph_B", "float", "B", "captured graphs (CUDA graphs), on one device"),
     Column(
         "joules_per_token",
         "float",
@@ -138,7 +140,8 @@ SERVED: tuple[Column, ...] = (
 )
 SHARED_WITH_SERVED = (
     "point", "tech", "mem", "net", "chip", "system", "model", "strategy", "tiling", "time_s",
-    "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "dram_capacity_B",
+    "tokens_per_s", "tokens_per_s_per_device", "energy_J", "weight_B", "footprint_B", "workspace_B",
+    "communicator_B", "context_B", "dram_capacity_B", "dram_offered_B",
     "dram_devices", "dram_Bps", "compute_flops", "l*_B", "l*_Bps", "l*_banks", "intra_Bps", "inter_Bps",
     "idle_W", "full_W", "core_V", "core_Hz", "power_limit_W", "throttled_frac", "mcus",
     "bundles", "devices", "parameters", LAYERS.name, HIDDEN.name, DTYPE.name,

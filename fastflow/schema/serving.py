@@ -174,14 +174,40 @@ SERVING: tuple[Column, ...] = (
         "time that the host adds to the first token: from the client to the queue and back",
     ),
     count("server.max_num_batched_tokens", "largest number of tokens of an iteration on a rank", high=1e8),
-    count("server.max_num_seqs", "largest number of requests in flight on a rank", high=1e6),
-    share("server.gpu_memory_utilization", "share of a device's memory that the server takes"),
+    count(
+        "server.max_num_seqs",
+        "largest number of requests in flight on a rank; auto (0): 1,024 on devices that offer 70 GiB, 256 on"
+        " smaller ones and on A100 (vLLM)",
+        low=0,
+        high=1e6,
+    )._replace(auto=0.0),
+    share(
+        "server.gpu_memory_utilization",
+        "share of a device's memory that the server takes; auto: with memory_fraction_of=static, SGLang's rule",
+    )._replace(auto=0.0),
     text(
         "server.memory_fraction_of",
         "total: gpu_memory_utilization is a share of all memory, for weights, work space and KV"
-        " cache; free: a share of what weights and work space leave free, for the KV cache alone",
-        ("total", "free"),
+        " cache (vLLM); static: a share of what a started server has, for weights and KV cache (SGLang);"
+        " free: a share of what weights and work space leave free, for the KV cache alone (TensorRT-LLM)",
+        ("total", "static", "free"),
     ),
+    nonnegative(
+        "server.sampler_copies",
+        "",
+        "copies of the logits of all requests, in fp32, that exist at a time in a server's profile; 0: it does"
+        " not sample there",
+    ),
+    nonnegative("server.library_memory", "B", "memory of libraries outside the allocator, on each device"),
+    nonnegative(
+        "server.parallel_memory",
+        "B",
+        "the same in addition where tensor parallelism splits layers: workspaces of all-reduces",
+    ),
+    nonnegative(
+        "server.dispatch_memory", "B", "buffers of the exchange of experts, where attention ranks share them"
+    ),
+    nonnegative("server.graph_memory", "B", "memory of captured graphs (CUDA graphs), on each device"),
     Column(
         "server.shared_pages",
         "bool",

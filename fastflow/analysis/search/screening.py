@@ -78,7 +78,7 @@ def _score_each(scorer: Scorer, candidates: Ints, designs: Floats, largest: Floa
     table = scorer.table(DesignBatch(candidate=candidates, start=zeros, step=zeros, designs=designs))
     score: Floats = table["score"].to_numpy()
     footprint, capacity = (
-        table[name].to_numpy(zero_copy_only=False) for name in ("footprint_B", "dram_capacity_B")
+        table[name].to_numpy(zero_copy_only=False) for name in ("footprint_B", "dram_offered_B")
     )
     lacks = np.flatnonzero((footprint > capacity) & (score < NO_CHIP))
     value = score.copy()

@@ -34,10 +34,8 @@ def uneven_stages(prediction: Prediction, point: int) -> str:
     if not balanced.timed.size:
         return ""
     balanced_s = float(balanced.timeline.total[0])
-    fits = prediction.footprint.total[index] <= prediction.chip.dram.capacity[point]
-    if balanced_s > (1.0 - _MIN_GAIN) * total or (
-        fits and balanced.footprint.total[0] > balanced.chip.dram.capacity[0]
-    ):
+    lacks = balanced.lacks_memory[0] and not prediction.lacks_memory[index]
+    if balanced_s > (1.0 - _MIN_GAIN) * total or lacks:
         return ""
     gain = f"{SPLIT}={BALANCED} takes {units.show(balanced_s, 's')}, {1.0 - balanced_s / total:.0%} less"
     return f"stage {slowest} takes {ratio:.1f} times as long as the mean of the others;\n{gain}"

@@ -21,12 +21,14 @@ LEAST = "least"
 """Key of the reason why no strategy fits, next to resolved inputs; None where some strategy fits."""
 MAX_DEVICES = 2**16
 MAX_COUNTS = 24  # of devices that are tried
+_PROCESS = ("workspace", "communicators", "context")
 
 
 def least_training_memory(layout: str, footprint: Footprint, row: int, capacity: float) -> Reason:
     """Return that a training layout does not fit, from a row of footprints; capacity: of a device [B]."""
-    names = ("weights", "gradients", "optimizer", "activations", "buffers")
+    names = ("weights", "gradients", "optimizer", "activations", "buffers", "fragments")
     parts = {name: float(getattr(footprint, name)[row]) for name in names}
+    parts |= {name: float(getattr(footprint.process, name)[row]) for name in _PROCESS}
     needed = float(footprint.total[row])
     return no_layout_fits(needed=needed, capacity=capacity, layout=layout, parts=parts)
 

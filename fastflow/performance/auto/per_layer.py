@@ -171,7 +171,7 @@ def _space(
     is_column_row = (layouts.assignment == COLUMN_ROW).astype(np.int64)
     sizes = (stages, layouts.row_shards, layouts.ranks, is_column_row)
     first, _ = unique_rows((*sizes, uniform.time, uniform.memory, exchanged), stages.size)
-    capacity = float(prediction.chip.dram.capacity[0])
+    capacity = float(prediction.offered[0])
     strategies = prediction.inputs[STRATEGY][first].tolist()
     return _Space(inputs, strategies, stages[first], take(uniform, first), parts, base, capacity)
 

@@ -68,7 +68,7 @@ def least_needed(prediction: Prediction, rows: Ints) -> Reason | None:
         return None
     least = int(timed_rows[np.argmin(prediction.footprint.total[timed_rows])])
     row = prediction.timed[least]
-    capacity, strategy = float(prediction.chip.dram.capacity[row]), str(prediction.parallelism.printed[row])
+    capacity, strategy = float(prediction.offered[row]), str(prediction.parallelism.printed[row])
     return least_training_memory(strategy, prediction.footprint, least, capacity)
 
 
@@ -129,5 +129,5 @@ def scores(prediction: Prediction) -> tuple[Floats, Bools]:
     time = np.full(points, np.inf)
     time[prediction.timed] = prediction.timeline.total
     fits = np.zeros(points, dtype=np.bool_)
-    fits[prediction.timed] = prediction.footprint.total <= prediction.chip.dram.capacity[prediction.timed]
+    fits[prediction.timed] = ~prediction.lacks_memory
     return time, fits

@@ -115,7 +115,7 @@ def _least_memory(inputs: Inputs) -> Reason | None:
     layout = f"{prediction.parallelism.printed[0]} with ZeRO {zero}"
     if recompute not in (AUTO, NONE):
         layout += f", recompute {recompute}"
-    return least_training_memory(layout, prediction.footprint, 0, float(prediction.chip.dram.capacity[0]))
+    return least_training_memory(layout, prediction.footprint, 0, float(prediction.offered[0]))
 
 
 def _batches(rows: Ints, first: int) -> Iterator[Ints]:

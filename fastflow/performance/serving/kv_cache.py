@@ -1,4 +1,4 @@
-"""A server's memory beside weights: the KV cache, and the workspace of a pass.
+"""A server's memory: the KV cache, and the room that weights and workspaces leave for it.
 
 What a layer keeps of a request is its mixers' (`mixers.mixer.LayerCache`): something of every token, of the
 tokens of a window alone, or a state of fixed size. All of them share the memory. Where `server.shared_pages`
@@ -8,7 +8,7 @@ tokens, a multiple of 16, as a state takes (HybridAttentionMambaModelConfig of v
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +18,15 @@ from fastflow.core.reasons.forms import short_of_cache
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, FIRST_KIND, HEAD_TIME, Stages
+from fastflow.performance.serving.workspace import Beside, beside, dense_columns, expert_columns, static_share
+from fastflow.physics.parallelism.memory.process import offered
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED, Sizes, sizes_of
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.mixer import MIXERS, LayerCache
 from fastflow.physics.workload.precision import Precision, precision
 
-# Live activations of a pass, in columns of a token: the inputs and residual sums of a layer, and its widest
-# intermediate result, in and out of the activation function
-_HIDDEN_LIVE, _WIDE_LIVE = 3.0, 1.5
-FREE = "free"
+TOTAL, STATIC, FREE = "total", "static", "free"
+"""How a server sizes its caches (`server.memory_fraction_of`)."""
 _READ_BY_MIXERS = ("model.", "serve.", "server.")  # sections of the inputs that `Mixer.cache` gets
 _KERNEL_BLOCK = 16  # tokens that attention's kernels read at a time, of which a page holds a multiple
 
@@ -48,15 +48,16 @@ class Cache(NamedTuple):
 
 def _caches_and_widest(
     inputs: Inputs, size: Sizes, numbers: Precision, servers: ServerLayouts, kinds: int
-) -> tuple[LayerCache, Floats]:
+) -> tuple[LayerCache, Floats, Floats]:
     """Return what a layer of each kind keeps of a request on a device [B], (points, kinds).
 
-    And the columns of the widest intermediate result of a token in a layer of any kind, (points,). size,
-    numbers: of the models of all points.
+    And the columns of a token in the widest feed-forward part of a layer of any kind: activations, and
+    buffers of experts, (points,). size, numbers: of the models of all points.
     """
     names, number = factorize(inputs[KEY])
-    caches, widest = LayerCache(*np.zeros((3, number.size, kinds))), np.zeros(number.size)
+    caches, (widest, buffers) = LayerCache(*np.zeros((3, number.size, kinds))), np.zeros((2, number.size))
     read = {key: column for key, column in inputs.items() if key.startswith(_READ_BY_MIXERS)}
+    sharing = np.where(servers.experts > 1, 1, servers.tensor)
     for i, name in enumerate(names):
         rows, points, tensor, of_rows = np.flatnonzero(number == i), read, servers.tensor, numbers
         if len(names) > 1:  # most calls have one pattern
@@ -64,18 +65,13 @@ def _caches_and_widest(
             size = sizes_of(points)
         for j, kind in enumerate(kinds_of(name)):
             of_kind = sizes_of(points, kind) if kind.sizes else size
-            widest[rows] = np.maximum(widest[rows], _widest_of(of_kind))
+            widest[rows] = np.maximum(widest[rows], dense_columns(of_kind, kind) / tensor)
+            buffers[rows] = np.maximum(buffers[rows], expert_columns(of_kind, kind, sharing[rows]))
             for mixer in kind.mixers:
                 of_mixer = MIXERS[mixer].cache(points, of_kind, kind, of_rows, tensor)
                 for total, part in zip(caches, of_mixer, strict=True):
                     total[rows, j] += part
-    return caches, widest
-
-
-def _widest_of(size: Sizes) -> Any:
-    """Return the columns that the activation function of a layer's feed-forward part reads or makes."""
-    chosen = np.where(np.asarray(size.experts) > 1, size.topk * np.asarray(size.expert_ffn), 0)
-    return np.maximum(size.ffn, chosen)
+    return caches, widest, buffers
 
 
 def _with_shared_pages(caches: LayerCache, shared: Bools) -> tuple[LayerCache, Ints]:
@@ -92,20 +88,19 @@ def _with_shared_pages(caches: LayerCache, shared: Bools) -> tuple[LayerCache, I
     return caches._replace(state=padded), page.astype(np.int64)
 
 
-def _workspace(
-    size: Sizes, widest: Floats, numbers: Precision, servers: ServerLayouts, tokens: Ints
-) -> Floats:
-    """Return the activations of a pass over some tokens of a rank, on one device [B], (points,)."""
-    width = _HIDDEN_LIVE * np.asarray(size.hidden) + _WIDE_LIVE * widest * 2.0 / servers.tensor
-    return tokens * width * numbers.activation
-
-
 class Room(NamedTuple):
     """Memory of a device for caches; (points,)."""
 
     weights: Floats  # [B]
     work: Floats  # of a pass [B]
+    libraries: Floats  # outside of the allocator [B]
+    outside: Floats  # context, communicators, graphs: what no profile of a server knows [B]
     caches: Floats  # below 0 where not even weights and workspace fit [B]
+
+    @property
+    def fixed(self) -> Floats:
+        """All but the caches [B]."""
+        return self.weights + self.work + self.libraries + self.outside
 
 
 def cache_shortage(
@@ -124,24 +119,23 @@ def room_of_fullest_stage(
 ) -> tuple[Room, Cache]:  # fmt: skip
     """Return the room and the cache of a device of the stage whose memory is full first.
 
-    inputs: `server.gpu_memory_utilization`, the share of a device's memory that a server uses, or where
-    `server.memory_fraction_of` is `free`, the share for caches of the memory beside weights and workspace;
-    `server.max_num_batched_tokens`; `server.shared_pages`.
+    inputs: `server.gpu_memory_utilization` and `server.memory_fraction_of`, of what it is a share;
+    `server.shared_pages`, `server.graph_memory`, and those of `workspace.beside`.
     weights: of a device that has the whole model, by its parts, (points, parts) [B]; capacity: of a
     device [B]; tokens: of a request, (points,); tower: weights of a vision tower, on the first stage [B].
     """
     size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.gpu_memory_utilization"]
     stage_weights = _weights(inputs, layouts, stages, weights)
     stage_weights[:, 0] += tower
-    of_layer, widest = _caches_and_widest(inputs, size, numbers, layouts, stages.layers.shape[2])
+    of_layer, widest, buffers = _caches_and_widest(inputs, size, numbers, layouts, stages.layers.shape[2])
     of_layer, page = _with_shared_pages(of_layer, inputs["server.shared_pages"])
     # states after each draft token, any of which may be the last that is accepted (vLLM's MambaSpec)
     drafts = inputs.get("serve.num_speculative_tokens", np.zeros(tokens.size, np.int64))
     of_layer = of_layer._replace(state=of_layer.state * (1.0 + drafts)[:, None])
-    work = _workspace(size, widest, numbers, layouts, inputs["server.max_num_batched_tokens"])
-    free = inputs["server.memory_fraction_of"] == FREE
-    cache_share, budget = np.where(free, share, 1.0)[:, None], np.where(free, capacity, share * capacity)
-    caches = cache_share * (budget[:, None] - stage_weights - work[:, None])
+    by_stage = np.arange(stages.layers.shape[1]) == layouts.slots[:, None] - 1
+    taken = beside(inputs, size, widest, buffers, numbers, layouts)
+    work = np.where(by_stage, taken.last_work[:, None], taken.work[:, None])
+    caches = _room_for_caches(inputs, layouts, capacity, stage_weights, work, taken)
     window = np.asarray(size.window) * np.ones(tokens.size, np.int64)
     token, windowed, state = ((stages.layers * part[:, None, :]).sum(axis=2) for part in of_layer)
     request_bytes = Cache(token, windowed, state, window[:, None], page[:, None]).of(tokens[:, None])
@@ -149,7 +143,36 @@ def room_of_fullest_stage(
     stage = np.argmin(np.where(stages.layers.sum(axis=2) > 0, requests, np.inf), axis=1)
     points = np.arange(tokens.size)
     cache = Cache(token[points, stage], windowed[points, stage], state[points, stage], window, page)
-    return Room(stage_weights[points, stage], work, caches[points, stage]), cache
+    outside = taken.outside + inputs["server.graph_memory"]
+    weights = stage_weights[points, stage]
+    return Room(weights, work[points, stage], taken.libraries, outside, caches[points, stage]), cache
+
+
+def _room_for_caches(
+    inputs: Inputs, layouts: ServerLayouts, capacity: Floats, weights: Floats, work: Floats, taken: Beside
+) -> Floats:
+    """Return the memory of a device for caches [B], (points, stages); weights, work: of the same shape.
+
+    vLLM takes a share of all memory, and subtracts what its run at the token budget needs; SGLang takes a
+    share of what it has after its start, and subtracts the weights alone; TensorRT-LLM takes a share of what
+    such a run leaves free. None of them can take what is not there.
+    """
+    rule, share = inputs["server.memory_fraction_of"], inputs["server.gpu_memory_utilization"]
+    room = offered(inputs, capacity)
+    share = np.where(share > 0.0, share, static_share(inputs, capacity, layouts))
+    own, outside = taken.libraries, taken.outside
+    fixed = weights + work + own[:, None]
+    left = room - outside
+    caches = np.where(
+        (rule == STATIC)[:, None],
+        (share * left)[:, None] - weights,
+        np.where(
+            (rule == FREE)[:, None],
+            share[:, None] * (left[:, None] - fixed - inputs["server.graph_memory"][:, None]),
+            (share * room)[:, None] - fixed,
+        ),
+    )
+    return np.minimum(caches, (left - inputs["server.graph_memory"])[:, None] - fixed)  # type: ignore[no-any-return]
 
 
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:
@@ -180,9 +203,21 @@ class Need(NamedTuple):
 
 
 @np.errstate(over="ignore")  # for a tiny share no memory is enough
-def memory_need(inputs: Inputs, room: Room, available: Floats, cache: Floats) -> Need:
-    """Return the memory that devices need for some caches; available: their memory [B], (points,)."""
-    fixed, share = room.weights + room.work, inputs["server.gpu_memory_utilization"]
-    free = inputs["server.memory_fraction_of"] == FREE
-    total = np.where(free, fixed + cache / share, (fixed + cache) / share)
-    return Need(total, available, room.weights, room.work, cache)
+def memory_need(inputs: Inputs, layouts: ServerLayouts, room: Room, capacity: Floats, cache: Floats) -> Need:
+    """Return the memory that devices need for some caches; capacity: of a device [B], (points,).
+
+    The inverse of the rule by which the server sizes its caches.
+    """
+    share = inputs["server.gpu_memory_utilization"]
+    share = np.where(share > 0.0, share, static_share(inputs, capacity, layouts))
+    rule, fixed = inputs["server.memory_fraction_of"], room.weights + room.work + room.libraries
+    by_rule = np.select(
+        [rule == STATIC, rule == FREE],
+        [
+            (room.weights + cache) / share + room.outside - inputs["server.graph_memory"],
+            fixed + room.outside + cache / share,
+        ],
+        (fixed + cache) / share,
+    )
+    total = np.maximum(by_rule, fixed + room.outside + cache)
+    return Need(total, offered(inputs, capacity), room.weights, room.work, cache)

@@ -16,6 +16,7 @@ from fastflow.core.tables import Columns, Inputs, take
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.serving import check_served
 from fastflow.performance.serving.costs import invalid_device_rent, served_costs
+from fastflow.performance.serving.defaults import with_defaults
 from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
     decode_inputs,
@@ -71,7 +72,7 @@ def serve(inputs: Inputs) -> ServingResult:
     Raises InputError where servers of the model are not modelled.
     """
     check_served(inputs)
-    point_inputs, inputs = inputs, with_images(with_lengths(inputs))
+    point_inputs, inputs = inputs, with_defaults(with_images(with_lengths(inputs)))
     phases, disaggregated = phase_layouts(inputs), is_disaggregated(inputs)
     layouts, points = phases.decode, disaggregated.size
     ones = np.ones(points, dtype=np.int64)
@@ -130,9 +131,8 @@ def _need(scenario: ServingScenario, columns: Columns) -> Need:
     if "kv_B" in columns:
         one_pass = np.isin(scenario.inputs["serve.mode"], (ONE_PREFILL, ONE_DECODE))
         cache = np.where(one_pass, columns["kv_B"], cache)
-    return memory_need(
-        scenario.inputs, scenario.room, scenario.passes.chip.dram.capacity[scenario.server], cache
-    )
+    capacity = scenario.passes.chip.dram.capacity[scenario.server]
+    return memory_need(scenario.inputs, scenario.layouts, scenario.room, capacity, cache)
 
 
 def invalid_load(inputs: Inputs) -> ReasonColumn:

@@ -14,7 +14,7 @@ from fastflow.reporting.terminal.digest import counts_of_codes
 
 NOT_FEASIBLE = " (not feasible)"
 """After the label of a best point, where no point is feasible."""
-MEMORY_COLUMNS = ("footprint_B", "dram_capacity_B")
+MEMORY_COLUMNS = ("footprint_B", "dram_offered_B")
 """What a device needs, and has: a headline on points without enough memory reads them."""
 
 

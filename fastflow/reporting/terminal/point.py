@@ -299,7 +299,7 @@ def conclusion(row: Mapping[str, Any]) -> Iterator[Part]:
         for name in ("weight", "gradient", "optimizer", "activation")
     )
     fullest = f", in pipeline stage {row['peak_memory_stage']} (the fullest)" if row["pp_hops"] > 0 else ""
-    yield f"Memory       {q['footprint_B']} of {q['dram_capacity_B']} per device{fullest}"
+    yield f"Memory       {q['footprint_B']} of {q['dram_offered_B']} per device{fullest}"
     yield f"             {parts}"
     if row.get("throttled_frac", 0.0) > 0.0:
         yield (

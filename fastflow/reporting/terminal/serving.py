@@ -342,24 +342,29 @@ def _time(row: Mapping[str, Any]) -> Sheet:
     return sheet
 
 
+_BESIDE = {
+    "workspace": "workspace", "libraries": "library", "graphs": "graph", "communicators": "communicator",
+    "context": "context",
+}  # fmt: skip
+
+
 def _memory(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Memory of a device", [("", False), ("memory", True), ("share", True), ("", False)])
-    capacity, kv_capacity = row["dram_capacity_B"], row["kv_cache_capacity_B"]
+    capacity, kv_capacity = row["dram_offered_B"], row["kv_cache_capacity_B"]
     token = f"{quantity('kv_token_B', row['kv_token_B'])} per token"
     if row["kv_window_token_B"] > 0.0:
         token += f", of which {quantity('kv_window_token_B', row['kv_window_token_B'])} within the window"
     if row["kv_state_B"] > 0.0:
         token += f", {quantity('kv_state_B', row['kv_state_B'])} of states per request"
-    workspace = row["footprint_B"] - row["weight_B"] - row["kv_B"]
     for label, size, note in (
         ("weights", row["weight_B"], ""),
         ("KV cache in use", row["kv_B"], f"{token}; capacity {quantity('kv_cache_capacity_B', kv_capacity)}"),
-        ("workspace", workspace, ""),
+        *((name, row[f"{column}_B"], "") for name, column in _BESIDE.items() if row.get(f"{column}_B")),
     ):
         sheet.add_row(label, units.show(float(size), "B"), f"{size / capacity:.1%}", note)
     sheet.add_section()
     total = quantity("footprint_B", row["footprint_B"])
-    label = f"total of {quantity('dram_capacity_B', capacity)}"
+    label = f"total of {quantity('dram_offered_B', capacity)} that programs are offered"
     sheet.add_row(label, total, f"{row['footprint_B'] / capacity:.1%}", "")
     return sheet
 

@@ -26,7 +26,9 @@ _NOTES = {
     "other": "norms and sums between layers",
     "optimizer": "gradient clipping and weight update",
 }
-_MEMORY = ("weight", "gradient", "optimizer", "activation", "buffer")
+_MEMORY = (
+    "weight", "gradient", "optimizer", "activation", "buffer", "workspace", "fragment", "communicator", "context",
+)  # fmt: skip
 
 
 def time_parts(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -85,14 +87,15 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     for name in _MEMORY:
         size = row[f"{name}_B"]
         if size > 0:
-            share = f"{size / row['dram_capacity_B']:.1%}"
+            share = f"{size / row['dram_offered_B']:.1%}"
             sheet.add_row(name, quantity(f"{name}_B", size), share)
     sheet.add_section()
     if row["host_B"] > 0:
         sheet.add_row("with the host", quantity("host_B", row["host_B"]), "")
         sheet.add_section()
-    capacity, footprint = (quantity(name, row[name]) for name in ("dram_capacity_B", "footprint_B"))
-    sheet.add_row(f"total of {capacity}", footprint, f"{row['footprint_B'] / row['dram_capacity_B']:.1%}")
+    offered, footprint = (quantity(name, row[name]) for name in ("dram_offered_B", "footprint_B"))
+    share = f"{row['footprint_B'] / row['dram_offered_B']:.1%}"
+    sheet.add_row(f"total of {offered} that programs are offered", footprint, share)
     return sheet
 
 

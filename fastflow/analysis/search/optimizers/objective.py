@@ -21,6 +21,7 @@ from fastflow.physics.cost.columns import iteration_columns
 from fastflow.physics.hardware.budget_deficit import shortage
 from fastflow.physics.hardware.chip import dram_parameters, generate
 from fastflow.physics.hardware.dram import devices_by_budget
+from fastflow.physics.parallelism.memory.process import offered
 from fastflow.physics.workload import tokens_of
 from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import TOKEN
@@ -111,7 +112,7 @@ def largest_memory(inputs: Inputs, space: Space) -> Floats:
     points = inputs["chip.tdp"].size
     all_to_dram = np.array([float(key.endswith(".dram")) for key in space.keys])
     chip = generate(with_designs(inputs, np.tile(all_to_dram, (points, 1)), space))
-    return chip.dram.capacity
+    return offered(inputs, chip.dram.capacity)
 
 
 def score(
@@ -127,7 +128,7 @@ def score(
     if second is not None:
         value = (1.0 - weight) * value + weight * np.log(measure(prediction, second))
     timed = prediction.timed
-    lacks = (prediction.footprint.total > prediction.chip.dram.capacity[timed]) & holdable[timed]
+    lacks = prediction.lacks_memory & holdable[timed]
     excess = excess_of_power(prediction)
     over = np.flatnonzero(excess > 0.0)
     value[over] = LACKS_MEMORY + excess[over]
@@ -157,7 +158,7 @@ def devices_short(inputs: Inputs, footprint: Floats) -> Floats:
     for them, which unlike the devices themselves does not come in whole numbers.
     """
     dram, _ = dram_parameters(inputs)
-    needed = np.ceil(footprint / dram.device_capacity)
+    needed = np.ceil(footprint / offered(inputs, dram.device_capacity))
     short = [np.maximum(np.log(needed / room), 0.0) for room in devices_by_budget(dram)]
     total: Floats = np.sum(short, axis=0)
     return total

@@ -1,4 +1,4 @@
-"""Memory that one device needs: weights, gradients, optimizer state, activations."""
+"""Memory that one device needs: weights, gradients, optimizer state, activations, and its process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
+from fastflow.physics.parallelism.memory.gradients import gradient_buffers
 from fastflow.physics.parallelism.memory.layers import (
     LayerMemory,
     kept_activations,
     offload_of,
     owned_weights,
 )
+from fastflow.physics.parallelism.memory.process import Process, process_of
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
@@ -34,11 +36,28 @@ class Footprint(NamedTuple):
     stage: Ints  # which stage that is
     buffers: Floats  # full copies of sharded weights and gradients
     host: Floats  # offloaded tensors, in the host's memory; not part of the total
+    process: Process  # what the process occupies beside these
+
+    @property
+    def allocated(self) -> Floats:
+        """Tensors at the peak, and the workspaces of libraries [B]."""
+        tensors = self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+        return tensors + self.process.workspace
+
+    @property
+    def fragments(self) -> Floats:
+        """What the allocator holds beside: pieces between tensors [B]."""
+        return self.process.fragmentation * self.allocated
+
+    @property
+    def reserved(self) -> Floats:
+        """All that the allocator holds [B]."""
+        return self.allocated + self.fragments
 
     @property
     def total(self) -> Floats:
         """All of it [B]."""
-        return self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+        return self.reserved + self.process.context + self.process.communicators
 
 
 class _Stages(NamedTuple):
@@ -193,7 +212,7 @@ def _fullest_chunked(
 
 def footprint(
     inputs: Inputs, graph: Graph, shards: Supergraph, pipeline: Pipeline, layers: LayerMemory | None,
-    precision: Precision,
+    precision: Precision, communicators: Ints,
 ) -> Footprint:  # fmt: skip
     """Return the memory of a device of the stage that needs most.
 
@@ -204,7 +223,7 @@ def footprint(
     not reshard.
 
     inputs: `model.training`, `parallel.zero_stage`, `.reshard`, `.reduce`, `.offload`; layers: of points with
-    layer runs.
+    layer runs; communicators: of a device, (points,).
     """
     zero, offload = zero_stage(inputs), offload_of(inputs)
     gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
@@ -236,9 +255,12 @@ def footprint(
         optimizer=elements[0] * state,
         activations=fullest.activations * activation_size,
         stage=fullest.stage,
-        buffers=_buffers(graph, shards, zero) + fullest.recomputed * activation_size,
+        buffers=_buffers(graph, shards, zero)
+        + gradient_buffers(inputs, graph, shards.kernels, pipeline, precision, zero)
+        + fullest.recomputed * activation_size,
         host=elements[0] * (precision.master - master + precision.state - state)
         + fullest.offloaded * activation_size,
+        process=process_of(inputs, communicators),
     )
 
 

@@ -55,8 +55,10 @@ MEMORY = Parts(
     {
         "weights": "weight_B", "gradients": "gradient_B", "optimizer": "optimizer_B",
         "activations": "activation_B", "buffers": "buffer_B", "KV cache": "kv_B",
+        "workspaces": "workspace_B", "fragments": "fragment_B", "communicators": "communicator_B",
+        "context": "context_B", "libraries": "library_B", "graphs": "graph_B",
     },
-    limit="dram_capacity_B",
+    limit="dram_offered_B",
     total="footprint_B",
     rest="workspace",
 )  # fmt: skip
