@@ -1,9 +1,11 @@
 """What a device of a server holds, stage by stage and tensor by tensor: weights, a pass's work space, caches.
 
-A server takes a share of the memory for everything, or after weights and work space a share of the rest for
-caches. A pass keeps alive at a time what a layer reads, what it adds that to and what it makes, and of its
-widest part what goes into the activation and what comes out. Which stage is full first decides how many
-requests a server holds.
+Servers size their caches by one of three rules. vLLM takes a share of all that the device offers, less weights
+and what a run at the token budget needs. SGLang takes a share of what a started process has, less weights.
+TensorRT-LLM takes a share of what such a run leaves. A pass keeps alive at a time what a layer reads, what it
+adds that to, its queries and what it makes; of its dense part the gate, its partner and their product; two
+buffers of each token's experts; and where a server samples, the logits of all requests several times over. Which
+stage is full first decides how many requests a server holds.
 """
 
 from math import ceil
@@ -32,8 +34,17 @@ class Server(NamedTuple):
     stages: list  # of each its layers: whether each has a window
     budget: int  # tokens of a pass
     share: float
-    of_free: bool  # whether the share is of what weights and work space leave
-    capacity: float
+    rule: str
+    capacity: float  # offered to programs
+    ranks: int  # of attention, which share experts
+    requests: int  # at most, of which the profile samples a token
+    copies: float  # of their logits
+    libraries: float
+    parallel: float  # libraries' further memory with tensor parallelism
+    dispatch: float  # buffers of shared experts
+    graphs: float
+    context: float
+    communicator: float
 
 
 class Room(NamedTuple):
@@ -44,13 +55,36 @@ class Room(NamedTuple):
     windowed: float
 
 
-def work_space(model, server, size):
-    """Return the activations of a pass [B]."""
-    ffn = model.topk * model.expert_ffn if model.experts > 1 else 0
-    widest = max(model.ffn, ffn) / server.tensor
-    read, summed, made = (model.hidden for _ in range(3))
-    gate_and_up, activated = 2 * widest, widest
-    return server.budget * (read + summed + made + gate_and_up + activated) * size
+def work_space(model, server, size, last):
+    """Return the activations of a pass on a stage [B]; last: whether it samples."""
+    hidden = model.hidden * size
+    shared = 1 if server.ranks > 1 else server.tensor
+    read, summed, queries, made = (hidden for _ in range(4))
+    gate = partner = product = model.ffn / server.tensor * size
+    layer = server.budget * (read + summed + queries + made + gate + partner + product)
+    if last and server.copies > 0.0:
+        rows = min(server.requests, server.budget)
+        logits = sum([4 * rows * model.words] * int(server.copies)) + 4 * rows * model.words * (server.copies % 1)
+        layer = max(layer, logits + 1.42 * server.budget * hidden)
+    if model.experts > 1:
+        columns = model.expert_ffn / shared
+        first, second = max(columns, model.hidden), max(2 * columns, model.hidden)
+        layer += server.budget * model.topk * (first + second) * size
+    return layer
+
+
+def beside(server):
+    """Return what libraries hold, and what no profile knows of: context and communicators [B]."""
+    libraries, outside = server.libraries, server.context
+    if server.tensor > 1:
+        libraries += server.parallel
+        outside += 2 * server.communicator
+    if server.ranks > 1:
+        libraries += server.dispatch
+        outside += server.communicator
+    if len(server.stages) > 1:
+        outside += server.communicator
+    return libraries, outside
 
 
 def cache_of_layer(model, server, size):
@@ -79,13 +113,20 @@ def stage_weights(model, server, parts, number):
 
 def rooms(model, server, parts, tokens, size):
     """Return the room of the stage that holds the fewest requests of so many tokens."""
-    work, of_layer, found = work_space(model, server, size), cache_of_layer(model, server, size), []
+    of_layer, found = cache_of_layer(model, server, size), []
+    libraries, outside = beside(server)
     for number, layers in enumerate(server.stages):
         weights = stage_weights(model, server, parts, number)
-        if server.of_free:
-            caches = server.share * (server.capacity - weights - work)
+        work = work_space(model, server, size, number == len(server.stages) - 1)
+        needed = weights + work + libraries
+        free = server.capacity - outside - needed - server.graphs
+        if server.rule == "total":
+            caches = server.share * server.capacity - needed
+        elif server.rule == "static":
+            caches = server.share * (server.capacity - outside) - weights
         else:
-            caches = server.share * server.capacity - weights - work
+            caches = server.share * free
+        caches = min(caches, free)  # no server has more than there is
         request = sum(of_layer * (min(tokens, model.window) if own else tokens) for own in layers)
         room = Room(weights, work, caches, of_layer * layers.count(False), of_layer * layers.count(True))
         found.append((caches / request, number, room))

@@ -131,7 +131,7 @@ OF_SERVERS = {
     "serve.prefill.power_limit": ["null", "'300 W'", "'9 kW'", "'-1 W'", "7"],
     "serve.bandwidth": ["'1 GB/s'", "'0 B/s'", "7"],
     "server.policy": ["auto", "mixed", "prefill_first", "mixed,prefill_first", "x"],
-    "server.memory_fraction_of": ["total", "free", "x"],
+    "server.memory_fraction_of": ["total", "static", "free", "x"],
     "server.shared_pages": ["true", "false", "x"], "server.all_reduce_backend": ["custom", "nccl", "x"],
     "parallel.strategy": ["TP-8", "TP-4-d2", "TP-2-p2-d2", "auto", "TP-1-e8-d8", "TP-3", "d8", "RC-1-8",
                           "TP-2-c2-d2", "TP-2,auto"],

@@ -94,13 +94,20 @@ class Room(NamedTuple):
     weights: Floats  # [B]
     work: Floats  # of a pass [B]
     libraries: Floats  # outside of the allocator [B]
-    outside: Floats  # context, communicators, graphs: what no profile of a server knows [B]
+    communicators: Floats  # [B]
+    context: Floats  # [B]
+    graphs: Floats  # [B]
     caches: Floats  # below 0 where not even weights and workspace fit [B]
 
     @property
     def fixed(self) -> Floats:
         """All but the caches [B]."""
         return self.weights + self.work + self.libraries + self.outside
+
+    @property
+    def outside(self) -> Floats:
+        """What no profile of a server knows [B]."""
+        return self.communicators + self.context + self.graphs
 
 
 def cache_shortage(
@@ -143,9 +150,16 @@ def room_of_fullest_stage(
     stage = np.argmin(np.where(stages.layers.sum(axis=2) > 0, requests, np.inf), axis=1)
     points = np.arange(tokens.size)
     cache = Cache(token[points, stage], windowed[points, stage], state[points, stage], window, page)
-    outside = taken.outside + inputs["server.graph_memory"]
-    weights = stage_weights[points, stage]
-    return Room(weights, work[points, stage], taken.libraries, outside, caches[points, stage]), cache
+    room = Room(
+        weights=stage_weights[points, stage],
+        work=work[points, stage],
+        libraries=taken.libraries,
+        communicators=taken.communicators,
+        context=1.0 * inputs["memory.context"],
+        graphs=1.0 * inputs["server.graph_memory"],
+        caches=caches[points, stage],
+    )
+    return room, cache
 
 
 def _room_for_caches(
@@ -160,19 +174,16 @@ def _room_for_caches(
     rule, share = inputs["server.memory_fraction_of"], inputs["server.gpu_memory_utilization"]
     room = offered(inputs, capacity)
     share = np.where(share > 0.0, share, static_share(inputs, capacity, layouts))
-    own, outside = taken.libraries, taken.outside
-    fixed = weights + work + own[:, None]
-    left = room - outside
-    caches = np.where(
+    started = room - taken.communicators - inputs["memory.context"]
+    fixed = weights + work + taken.libraries[:, None]
+    free = (started - inputs["server.graph_memory"])[:, None] - fixed
+    by_rule = np.where(
         (rule == STATIC)[:, None],
-        (share * left)[:, None] - weights,
-        np.where(
-            (rule == FREE)[:, None],
-            share[:, None] * (left[:, None] - fixed - inputs["server.graph_memory"][:, None]),
-            (share * room)[:, None] - fixed,
-        ),
+        (share * started)[:, None] - weights,
+        np.where((rule == FREE)[:, None], share[:, None] * free, (share * room)[:, None] - fixed),
     )
-    return np.minimum(caches, (left - inputs["server.graph_memory"])[:, None] - fixed)  # type: ignore[no-any-return]
+    caches: Floats = np.minimum(by_rule, free)
+    return caches
 
 
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:
@@ -214,7 +225,7 @@ def memory_need(inputs: Inputs, layouts: ServerLayouts, room: Room, capacity: Fl
     by_rule = np.select(
         [rule == STATIC, rule == FREE],
         [
-            (room.weights + cache) / share + room.outside - inputs["server.graph_memory"],
+            (room.weights + cache) / share + room.communicators + room.context,
             fixed + room.outside + cache / share,
         ],
         (fixed + cache) / share,

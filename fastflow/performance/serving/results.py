@@ -385,11 +385,10 @@ def _memory(scenario: ServingScenario, cached: Floats, tokens: Floats) -> Column
     most = np.floor(np.maximum(room.caches, 0.0) / scenario.request_cache) * layouts.ranks * layouts.replicas
     request = cache.of(tokens)
     requests = cached / np.where(request > 0.0, request, 1.0)
-    graphs, context = (1.0 * scenario.inputs[key] for key in ("server.graph_memory", "memory.context"))
     return {
         "footprint_B": room.fixed + cached, "weight_B": room.weights, "workspace_B": room.work,
-        "library_B": room.libraries, "graph_B": graphs, "context_B": context,
-        "communicator_B": room.outside - graphs - context,
+        "library_B": room.libraries, "graph_B": room.graphs, "context_B": room.context,
+        "communicator_B": room.communicators,
         "kv_window_B": requests * cache.windowed * np.minimum(tokens, cache.window),
         "kv_states_B": requests * cache.state,
         "kv_token_B": cache.token + cache.windowed,

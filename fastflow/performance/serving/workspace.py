@@ -12,7 +12,7 @@ import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.performance.serving.layout import ServerLayouts
-from fastflow.physics.parallelism.memory.process import process_of
+from fastflow.physics.parallelism.memory.process import buffers_of
 from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.precision import AS_WEIGHTS, Precision, stored_experts
@@ -36,7 +36,7 @@ class Beside(NamedTuple):
     work: Floats  # activations of a pass, on stages before the last
     last_work: Floats  # the same on the last stage, which samples
     libraries: Floats  # outside of the allocator, of which a server's profile knows
-    outside: Floats  # of which it does not: context, communicators
+    communicators: Floats  # of which it does not, with the context
 
 
 def dense_columns(size: Sizes, kind: LayerKind) -> Any:
@@ -64,7 +64,7 @@ def beside(
     """Return what every point's devices hold beside weights and caches.
 
     inputs: `server.max_num_batched_tokens`, `.max_num_seqs`, `.sampler_copies`, `.library_memory`,
-    `.parallel_memory`, `.graph_memory`, `.dispatch_memory`, and those of `process_of`; widest, of_experts:
+    `.parallel_memory`, `.dispatch_memory`, and those of `buffers_of`; widest, of_experts:
     columns of a token in the widest layer, by `dense_columns` and `expert_columns`, (points,).
     """
     tokens, hidden = inputs["server.max_num_batched_tokens"], np.asarray(size.hidden)
@@ -77,13 +77,12 @@ def beside(
     sampled = np.where(logits > 0.0, logits + _SAMPLED_HIDDEN * tokens * hidden * numbers.activation, 0.0)
     is_parallel, shares = layouts.tensor > 1, layouts.ranks > 1
     groups = _OF_TENSOR * is_parallel + shares + (layouts.slots > 1)
-    process = process_of(inputs, groups)
     libraries = inputs["server.library_memory"] + np.where(is_parallel, inputs["server.parallel_memory"], 0.0)
     return Beside(
         work=work + experts,
         last_work=np.maximum(work, sampled) + experts,
         libraries=libraries + np.where(shares, inputs["server.dispatch_memory"], 0.0),
-        outside=process.context + process.communicators,
+        communicators=buffers_of(inputs, groups),
     )
 
 

@@ -12,8 +12,13 @@ from tests.support.checks import mixed, near
 from tests.support.transformers import points
 
 SERVERS, SIZE = 300, 2  # bytes of bf16
-PATTERN, DENSE, WINDOWED = "dense, window dense", 0, 1
+PATTERN, DENSE, WINDOWED = "dense, window experts", 0, 1
 OF_MODEL = {"words": "vocabulary"}
+OF_SERVER = {
+    "server.sampler_copies": "copies", "server.library_memory": "libraries",
+    "server.parallel_memory": "parallel", "server.dispatch_memory": "dispatch",
+    "server.graph_memory": "graphs", "memory.context": "context", "memory.communicator": "communicator",
+}  # fmt: skip
 
 
 def drawn(random):
@@ -35,8 +40,10 @@ def drawn(random):
     parts[1] *= True in windowed
     server = naive.Server(
         tensor=int(random.choice([1, 2, 4])), stages=stages, budget=int(random.integers(1, 9000)),
-        share=float(random.uniform(0.3, 1.0)), of_free=bool(random.integers(2)),
-        capacity=float(random.uniform(1e8, 4e9)),
+        share=float(random.uniform(0.3, 1.0)), rule=str(random.choice(["total", "static", "free"])),
+        capacity=float(random.uniform(1e8, 4e9)), ranks=int(random.choice([1, 4])),
+        requests=int(random.integers(1, 400)), copies=float(random.choice([0.0, 3.66])),
+        libraries=1e7, parallel=2e7, dispatch=3e7, graphs=4e7, context=5e6, communicator=6e6,
     )  # fmt: skip
     return model, server, parts, float(random.integers(1, 600))
 
@@ -61,8 +68,13 @@ def inputs(servers):
         "server.max_num_batched_tokens": [server.budget for _, server, *_ in servers],
         "server.gpu_memory_utilization": [server.share for _, server, *_ in servers],
         "server.shared_pages": [False] * SERVERS,
-        "server.memory_fraction_of": ["free" if server.of_free else "total" for _, server, *_ in servers],
-    }
+        "server.memory_fraction_of": [server.rule for _, server, *_ in servers],
+        "server.max_num_seqs": [server.requests for _, server, *_ in servers],
+        "memory.reserve": [0.0] * SERVERS,
+        "system.library": ["nccl"] * SERVERS,
+    } | {
+        key: [getattr(server, name) for _, server, *_ in servers] for key, name in OF_SERVER.items()
+    }  # fmt: skip
     table = points(**model_columns) | mixed(SERVERS)
     return table | {key: np.array(column) for key, column in server_columns.items()}
 
@@ -73,7 +85,8 @@ def fullest_stage(servers, inputs):
     ones, slots = np.ones(SERVERS, int), np.array([len(server.stages) for _, server, *_ in servers])
     tensor = np.array([server.tensor for _, server, *_ in servers])
     texts = np.full(SERVERS, "")
-    layouts = ServerLayouts(texts, tensor, ones, slots, ones, ones, texts)
+    ranks = np.array([server.ranks for _, server, *_ in servers])
+    layouts = ServerLayouts(texts, tensor, ranks, slots, ones, ranks, texts)
     layers = np.zeros((SERVERS, slots.max(), 2), dtype=np.int64)
     weights = np.zeros((SERVERS, FIRST_KIND + 2))
     for i, (_, server, parts, _) in enumerate(servers):
@@ -83,11 +96,11 @@ def fullest_stage(servers, inputs):
     stages = Stages(layers, np.ones(SERVERS), np.ones(SERVERS))
     capacity = np.array([server.capacity for _, server, *_ in servers])
     tokens = np.array([tokens for *_, tokens in servers])
-    return room_of_fullest_stage(inputs, layouts, stages, weights, capacity, tokens)
+    return (*room_of_fullest_stage(inputs, layouts, stages, weights, capacity, tokens), layouts)
 
 
 def test_each_part_of_a_servers_memory_is_counted_by_hand(servers, fullest_stage):
-    room, cache = fullest_stage
+    room, cache, _ = fullest_stage
     for i, (model, server, parts, tokens) in enumerate(servers):
         expected = naive.rooms(model, server, parts, tokens, SIZE)
         for name in ("weights", "work", "caches"):
@@ -101,14 +114,19 @@ def test_each_part_of_a_servers_memory_is_counted_by_hand(servers, fullest_stage
 
 def test_a_server_with_the_memory_it_needs_has_just_enough(servers, inputs, fullest_stage):
     """With as much memory as it would need, the caches are the wanted ones."""
-    room, wanted = fullest_stage[0], np.full(SERVERS, 1e7)
+    (room, _, layouts), wanted = fullest_stage, np.full(SERVERS, 1e7)
     available = np.array([server.capacity for _, server, *_ in servers])
-    need = memory_need(inputs, room, available, wanted)
+    need = memory_need(inputs, layouts, room, available, wanted)
     for i, (_, server, *_) in enumerate(servers):
-        fixed = room.weights[i] + room.work[i]
-        total = need.total[i]
-        left = server.share * (total - fixed) if server.of_free else server.share * total - fixed
-        assert near(left, wanted[i], rel=1e-6)
+        total, (libraries, outside) = need.total[i], naive.beside(server)
+        needed = room.weights[i] + room.work[i] + libraries
+        free = total - outside - needed - server.graphs
+        by_rule = {
+            "total": server.share * total - needed,
+            "static": server.share * (total - outside) - room.weights[i],
+            "free": server.share * free,
+        }
+        assert near(min(by_rule[server.rule], free), wanted[i], rel=1e-6), (i, server.rule)
     assert (need.available == available).all()
     for name, column in (("weights", room.weights), ("work", room.work), ("cache", wanted)):
         assert (getattr(need, name) == column).all()
@@ -122,12 +140,19 @@ def test_columns_of_a_served_point_are_the_parts_of_its_memory():
         "server=vllm", "serve.isl=100", "serve.osl=20", "serve.batch=3", "system.devices=2",
         "parallel.strategy=TP-1", "server.max_num_batched_tokens=1000", "server.gpu_memory_utilization=0.5",
     ).iloc[0]  # fmt: skip
-    work = 1000 * (3 * 512 + 3 * 1024) * SIZE
+    work = max(1000 * (4 * 512 + 3 * 1024) * SIZE, 3.66 * 1000 * 1000 * 4 + 1.42 * 1000 * 512 * SIZE)
+    libraries, graphs = 0.25 * 2**30, 0.91 * 2**30
     weights = SIZE * (2 * (512 * 64 * 12 + 512 * 512 + 3 * 512 * 1024) + 2 * 1000 * 512)
     assert row["weight_B"] == pytest.approx(weights, rel=1e-3)  # and gains of norms
     assert row["kv_token_B"] == 2 * 2 * 2 * 64 * SIZE  # layers, keys and values, heads, columns
-    assert row["footprint_B"] == row["weight_B"] + work + row["kv_B"]
-    assert row["kv_cache_capacity_B"] == pytest.approx(0.5 * row["dram_capacity_B"] - row["weight_B"] - work)
+    assert row["workspace_B"] == pytest.approx(work)
+    assert row["library_B"] == libraries
+    assert row["graph_B"] == graphs
+    assert row["context_B"] > 0.0 == row["communicator_B"]
+    parts = ("weight", "workspace", "library", "graph", "context", "kv")
+    assert row["footprint_B"] == pytest.approx(sum(row[f"{part}_B"] for part in parts))
+    room = 0.5 * row["dram_offered_B"] - row["weight_B"] - work - libraries
+    assert row["kv_cache_capacity_B"] == pytest.approx(room)
 
 
 SERVED = ("model=transformer", "model.hidden=512", "model.heads=8", "model.ffn=1024", "model.layers=8",
@@ -137,12 +162,10 @@ SERVED = ("model=transformer", "model.hidden=512", "model.heads=8", "model.ffn=1
 @pytest.mark.parametrize(
     ("pattern", "columns"),
     [
-        ("dense", 1024),
-        ("dense, dense(ffn=4096)", 4096),
-        ("dense(ffn=256), dense(ffn=512)", 512),
-        ("dense, experts(experts=8 topk=3 expert_ffn=700)", 3 * 700),
-        ("dense, experts(experts=8 topk=2 expert_ffn=100)", 1024),
-        ("dense, experts(experts=1 topk=1 expert_ffn=9000)", 1024),
+        ("dense", 3 * 1024),
+        ("dense, dense(ffn=4096)", 3 * 4096),
+        ("dense(ffn=256), dense(ffn=512)", 3 * 512),
+        ("dense, experts(experts=8 topk=3 expert_ffn=1400)", 3 * 1024 + 3 * (1400 + 2800)),
     ],
 )
 @pytest.mark.parametrize("tensor", [1, 2])
@@ -151,14 +174,14 @@ def test_the_work_of_a_pass_is_that_of_its_widest_kind_of_layer(pattern, columns
     row = fastflow.evaluate(*asked, f"model.pattern='{pattern}'", "server.max_num_batched_tokens=2048").iloc[
         0
     ]
-    work = 2048 * (3.0 * 512 + 1.5 * 2.0 * columns / tensor) * SIZE
-    assert row["footprint_B"] - row["weight_B"] - row["kv_B"] == pytest.approx(work)
+    work = 2048 * (4.0 * 512 + columns / tensor) * SIZE
+    assert row["workspace_B"] == pytest.approx(work)
 
 
 def test_models_of_a_grid_have_the_work_of_their_own_kinds():
     rows = fastflow.evaluate(*SERVED, "model.pattern='dense(ffn=512)','dense, dense(ffn=4096)'")
-    work = rows["footprint_B"] - rows["weight_B"] - rows["kv_B"]
-    assert work[1] / work[0] == pytest.approx((3 * 512 + 3 * 4096) / (3 * 512 + 3 * 512))
+    work = rows["workspace_B"]
+    assert work[1] / work[0] == pytest.approx((4 * 512 + 3 * 4096) / (4 * 512 + 3 * 512))
 
 
 HYBRID = (

@@ -42,13 +42,17 @@ def process_of(inputs: Inputs, communicators: Ints) -> Process:
     communicators: groups of more than one device that a device is in, (points,); inputs: `memory.context`,
     `.communicator`, `.workspace`, `.fragmentation`, `system.library`.
     """
-    has_buffers = inputs["system.library"] == NCCL
     return Process(
         context=inputs["memory.context"],
-        communicators=np.where(has_buffers, communicators * inputs["memory.communicator"], 0.0),
+        communicators=buffers_of(inputs, communicators),
         workspace=inputs["memory.workspace"],
         fragmentation=inputs["memory.fragmentation"],
     )
+
+
+def buffers_of(inputs: Inputs, communicators: Ints) -> Floats:
+    """Return the buffers of every point's communicators, of which only NCCL has any [B], (points,)."""
+    return np.where(inputs["system.library"] == NCCL, communicators * inputs["memory.communicator"], 0.0)
 
 
 def count_communicators(degrees: Ints) -> Ints:
