@@ -55,7 +55,8 @@ def expert_columns(size: Sizes, kind: LayerKind, tensor: Ints) -> Any:
     if not kind.has_experts:
         return 0.0
     hidden, inner = np.asarray(size.hidden), np.asarray(size.expert_ffn) / tensor
-    return size.topk * (np.maximum(inner, hidden) + np.maximum(2.0 * inner, hidden))
+    buffers = np.maximum(inner, hidden) + np.maximum(2.0 * inner, hidden)
+    return np.where(np.asarray(size.experts) > 1, size.topk * buffers, 0.0)
 
 
 def beside(
