@@ -55,11 +55,14 @@ class HostTransfers(NamedTuple):
 def host_transfers(memory: LayerMemory, offload: Offload, precision: Precision, zero: Ints) -> HostTransfers:
     """Return the transfer times of layers; offload, zero (its stage), precision: (points,)."""
     point = np.repeat(np.arange(zero.size), np.diff(memory.first))
-    optimizer_s = np.where(offload.optimizer, precision.master + precision.state, 0.0) / offload.bandwidth
+    shards = zero[point] > 0
+    weights = np.where(shards, memory.sharded_weights, memory.weights)
+    numbers = np.where(shards, memory.sharded_states, memory.states) / np.maximum(weights, 1.0)
+    element = precision.master[point] + precision.state[point] * numbers
+    optimizer_s = np.where(offload.optimizer[point], element, 0.0) / offload.bandwidth[point]
     activation_s = np.where(offload.activations, precision.activation, 0.0) / offload.bandwidth
-    weights = np.where(zero[point] > 0, memory.sharded_weights, memory.weights)
     return HostTransfers(
-        optimizer_s[point] * weights,
+        optimizer_s * weights,
         activation_s[point] * memory.activations,
         activation_s[point] * memory.checkpoint,
     )

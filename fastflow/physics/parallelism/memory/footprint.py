@@ -13,6 +13,7 @@ from fastflow.physics.parallelism.memory.layers import (
     LayerMemory,
     kept_activations,
     offload_of,
+    owned_states,
     owned_weights,
 )
 from fastflow.physics.parallelism.pipeline import Pipeline
@@ -21,6 +22,7 @@ from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
+from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 from fastflow.physics.workload.precision import Precision
 
 
@@ -56,6 +58,8 @@ class _Sizes(NamedTuple):
     weight: Floats  # of every trained weight of its stage
     frozen: Floats  # of every frozen weight of its stage
     shard: Floats  # of every weight in the device's shard of them, in addition
+    state: Floats  # of every number of optimizer state of its stage
+    shard_state: Floats  # of every such number in the device's shard, in addition
     activation: Floats
 
 
@@ -65,6 +69,8 @@ class _Fullest(NamedTuple):
     stage: Ints
     weights: Floats
     sharded_weights: Floats  # of them, where devices with the same weights shard them
+    states: Floats  # numbers of optimizer state
+    sharded_states: Floats
     frozen: Floats  # weights without gradient and optimizer state
     activations: Floats
     recomputed: Floats  # activations of the largest recomputed layer, during recomputation
@@ -73,31 +79,36 @@ class _Fullest(NamedTuple):
 
 @kernel
 def _fullest_stage(
-    graph: Graph, local: LocalKernels, pipeline: _Stages, sizes: _Sizes, out: _Fullest
+    graph: Graph, local: LocalKernels, pipeline: _Stages, sizes: _Sizes, states: StateNumbers, out: _Fullest
 ) -> None:
     """Write the stages with the largest memory, of graphs with all layers."""
     points = graph.offset.size - 1
     max_stages = 1
     for p in range(points):
         max_stages = max(max_stages, pipeline.stages[p])
-    stage_sums = np.empty((3, max_stages))
+    stage_sums = np.empty((5, max_stages))
     for p in range(points):
         stages = pipeline.stages[p]
         stage_sums[:, :stages] = 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
             stage, weights = pipeline.stage[row], owned_weights(graph, local, row, TRAINED)
             stage_sums[0, stage] += weights
-            stage_sums[2, stage] += np.ceil(weights / local.owners[row])
+            sharded = np.ceil(weights / local.owners[row])
+            stage_sums[2, stage] += sharded
+            stage_sums[3, stage] += owned_states(graph, local, row, weights, states)
+            stage_sums[4, stage] += owned_states(graph, local, row, sharded, states)
             stage_sums[1, stage] += kept_activations(graph, local, row, True)
         peak = -1.0
         for stage in range(stages):
             num_in_flight = in_flight(pipeline.order[p], stages, stage, 1, pipeline.microbatches[p])
             activations = stage_sums[1, stage] * num_in_flight
             total = stage_sums[0, stage] * sizes.weight[p] + stage_sums[2, stage] * sizes.shard[p]
+            total += stage_sums[3, stage] * sizes.state[p] + stage_sums[4, stage] * sizes.shard_state[p]
             total += activations * sizes.activation[p]
             if total > peak:
                 peak, out.stage[p] = total, stage
                 out.weights[p], out.sharded_weights[p] = stage_sums[0, stage], stage_sums[2, stage]
+                out.states[p], out.sharded_states[p] = stage_sums[3, stage], stage_sums[4, stage]
                 out.activations[p] = activations
 
 
@@ -116,6 +127,8 @@ class _StageMemory(NamedTuple):
 
     weights: float
     sharded_weights: float
+    states: float
+    sharded_states: float
     frozen: float
     activations: float
     recomputed: float
@@ -134,10 +147,11 @@ def _stage_memory(
     first, num_layers, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
     weights, sharded_weights, activations, recomputed, offloadable = 0.0, 0.0, 0.0, 0.0, 0.0
-    frozen = 0.0
+    frozen, states, sharded_states = 0.0, 0.0, 0.0
     on_device = (0.0, 0.0)  # activations of the two largest hidden layers
     if stage + 1 == stages > 1:
         weights, sharded_weights = layers.copied_weights[p], layers.copied_sharded_weights[p]
+        states, sharded_states = layers.copied_states[p], layers.copied_sharded_states[p]
     for chunk in range(per_stage):
         virtual = chunk * stages + stage
         for layer in range(num_layers):
@@ -145,6 +159,8 @@ def _stage_memory(
             count, recompute = chunks.layer_counts[entry], chunks.recompute_counts[entry]
             weights += count * layers.weights[index]
             sharded_weights += count * layers.sharded_weights[index]
+            states += count * layers.states[index]
+            sharded_states += count * layers.sharded_states[index]
             frozen += count * layers.frozen[index]
             layer_sum = (count - recompute) * layers.activations[index] + recompute * layers.checkpoint[index]
             activations += layer_sum
@@ -167,7 +183,10 @@ def _stage_memory(
     offloaded = 0.0
     if offloads:
         offloaded = max(offloadable * in_flight_chunks / per_stage - on_device[0] - on_device[1], 0.0)
-    return _StageMemory(weights, sharded_weights, frozen, activations - offloaded, recomputed, offloaded)
+    activations -= offloaded
+    return _StageMemory(
+        weights, sharded_weights, states, sharded_states, frozen, activations, recomputed, offloaded
+    )
 
 
 @kernel
@@ -183,10 +202,12 @@ def _fullest_chunked(
         for stage in range(pipeline.stages[p]):
             memory = _stage_memory(layers, pipeline, chunks, p, stage, offloads[p])
             needed = memory.weights * sizes.weight[p] + memory.sharded_weights * sizes.shard[p]
+            needed += memory.states * sizes.state[p] + memory.sharded_states * sizes.shard_state[p]
             needed += memory.activations * sizes.activation[p] + memory.frozen * sizes.frozen[p]
             if needed > peak:
                 peak, out.stage[p] = needed, stage
                 out.weights[p], out.sharded_weights[p] = memory.weights, memory.sharded_weights
+                out.states[p], out.sharded_states[p] = memory.states, memory.sharded_states
                 out.activations[p], out.offloaded[p] = memory.activations, memory.offloaded
                 out.recomputed[p], out.frozen[p] = memory.recomputed, memory.frozen
 
@@ -210,7 +231,7 @@ def footprint(
     gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
     master, state = (np.where(offload.optimizer, 0.0, size) for size in (precision.master, precision.state))
     weight = precision.weight + precision.copies
-    element_bytes = (master + state, gradient, weight)
+    element_bytes = (master, gradient, weight)
     full_bytes, shard_bytes = np.zeros((2, zero.size))
     # until the last micro-batch, a device has all of its gradients where nothing reduces them before
     shards_grad = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not has_layer_runs(inputs)))
@@ -219,25 +240,29 @@ def footprint(
         full_bytes += np.where(is_sharded, 0.0, size)
         shard_bytes += np.where(is_sharded, size, 0.0)
     activation_size = precision.activation
-    fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((6, zero.size)))
+    of_states = np.where(sharded[0], 0.0, state), np.where(sharded[0], state, 0.0)
+    fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((8, zero.size)))
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
-        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, activation_size)
-        _fullest_stage(graph.numbers, shards.kernels, stages, sizes, fullest)
+        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, *of_states, activation_size)
+        numbers = state_numbers(precision.optimizer)
+        _fullest_stage(graph.numbers, shards.kernels, stages, sizes, numbers, fullest)
     else:
         # without training no backward pass reads the layers' activations
         activation_size = np.where(inputs["model.training"], activation_size, 0.0)
-        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, activation_size)
+        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, *of_states, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
+    states = np.where(sharded[0], fullest.sharded_states, fullest.states)
     return Footprint(
         weights=elements[2] * weight + elements[0] * master + fullest.frozen * precision.weight,
         gradients=elements[1] * gradient,
-        optimizer=elements[0] * state,
+        optimizer=states * state,
         activations=fullest.activations * activation_size,
         stage=fullest.stage,
         buffers=_buffers(graph, shards, zero) + fullest.recomputed * activation_size,
-        host=elements[0] * (precision.master - master + precision.state - state)
+        host=elements[0] * (precision.master - master)
+        + states * (precision.state - state)
         + fullest.offloaded * activation_size,
     )
 

@@ -19,7 +19,8 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.options import OFFLOADS
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.workload.graph import FORWARD, FROZEN, HIDDEN, TRAINED, Graph
+from fastflow.physics.workload.graph import FORWARD, FROZEN, HEAD, HIDDEN, PRODUCT, TRAINED, Graph
+from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 
 _, OPTIMIZER, ACTIVATIONS, ALL = OFFLOADS
 
@@ -30,6 +31,8 @@ class LayerMemory(NamedTuple):
     first: Ints  # point p has layers first[p] to first[p + 1]
     weights: Floats
     sharded_weights: Floats  # of the weights, sharded over the devices that have the same ones
+    states: Floats  # numbers of optimizer state of the weights
+    sharded_states: Floats  # the same of sharded weights
     frozen: Floats  # weights without gradient and optimizer state, which no devices shard
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
@@ -39,6 +42,8 @@ class LayerMemory(NamedTuple):
     hidden: Bools  # whether it is a hidden layer, whose activations may be offloaded
     copied_weights: Floats  # weights of which the last of several stages has a copy, (points,)
     copied_sharded_weights: Floats  # the same of sharded weights
+    copied_states: Floats  # numbers of optimizer state of these copies
+    copied_sharded_states: Floats
 
 
 class Offload(NamedTuple):
@@ -82,22 +87,36 @@ def kept_activations(graph: Graph, local: LocalKernels, row: int, with_activatio
     return float(1.0 * graph.launches.repeat[row] * graph.launches.batch[row] * elements)
 
 
+@lean_kernel
+def owned_states(graph: Graph, local: LocalKernels, row: int, weights: float, states: StateNumbers) -> float:
+    """Return the numbers of optimizer state of some of a kernel's weights on a device.
+
+    weights: how many of them; states: of each point's optimizer.
+    """
+    p = graph.point[row]
+    if states.factored[p]:
+        return float(weights * (1.0 / local.inner[row] + 1.0 / local.cols[row]))
+    is_matrix = graph.kind[row] == PRODUCT and graph.layer.part[row] != HEAD
+    return float(weights * (states.matrix[p] if is_matrix else states.other[p]))
+
+
 def layer_memory(
-    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools
+    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools, optimizer: Floats
 ) -> LayerMemory | None:
     """Return weights and activations of every layer of every point, None of graphs without layer runs.
 
-    copies: whether the last of several stages has a copy of the embedding's table, (points,).
+    copies: whether the last of several stages has a copy of the embedding's table, (points,); optimizer: its
+    number, (points,).
     """
     if chunks is None:
         return None
     first = np.concatenate([[0], np.cumsum(chunks.layers)])
-    return _layer_memory(graph.numbers, local, chunks, first, copies)
+    return _layer_memory(graph.numbers, local, chunks, first, copies, state_numbers(optimizer))
 
 
 @kernel
 def _layer_memory(
-    graph: Graph, local: LocalKernels, chunks: Chunks, first: Ints, copies: Bools
+    graph: Graph, local: LocalKernels, chunks: Chunks, first: Ints, copies: Bools, states: StateNumbers
 ) -> LayerMemory:
     """Return `layer_memory`; first: where the layers of each point begin, (points + 1,)."""
     layers = first[-1]
@@ -105,6 +124,8 @@ def _layer_memory(
         first=first,
         weights=np.zeros(layers),
         sharded_weights=np.zeros(layers),
+        states=np.zeros(layers),
+        sharded_states=np.zeros(layers),
         frozen=np.zeros(layers),
         activations=np.zeros(layers),
         activations_without_recompute=np.zeros(layers),
@@ -114,18 +135,26 @@ def _layer_memory(
         hidden=np.zeros(layers, dtype=np.bool_),
         copied_weights=np.zeros(first.size - 1),
         copied_sharded_weights=np.zeros(first.size - 1),
+        copied_states=np.zeros(first.size - 1),
+        copied_sharded_states=np.zeros(first.size - 1),
     )
     for p in range(first.size - 1):
         embedding = graph.offset[p]  # the first kernel
         if copies[p]:
             out.copied_weights[p] = owned_weights(graph, local, embedding, TRAINED)
-            out.copied_sharded_weights[p] = np.ceil(out.copied_weights[p] / local.owners[embedding])
+            copied = out.copied_weights[p]
+            sharded = out.copied_sharded_weights[p] = np.ceil(copied / local.owners[embedding])
+            out.copied_states[p] = owned_states(graph, local, embedding, copied, states)
+            out.copied_sharded_states[p] = owned_states(graph, local, embedding, sharded, states)
         for row in range(graph.offset[p], graph.offset[p + 1]):
             index, owned = first[p] + graph.layer.number[row], owned_weights(graph, local, row, TRAINED)
             out.weights[index] += owned
             out.frozen[index] += owned_weights(graph, local, row, FROZEN)
             out.hidden[index] |= graph.layer.kind[row] == HIDDEN
-            out.sharded_weights[index] += np.ceil(owned / local.owners[row])
+            sharded = np.ceil(owned / local.owners[row])
+            out.sharded_weights[index] += sharded
+            out.states[index] += owned_states(graph, local, row, owned, states)
+            out.sharded_states[index] += owned_states(graph, local, row, sharded, states)
             if graph.phase[row] != FORWARD:
                 continue
             activations = kept_activations(graph, local, row, True)
