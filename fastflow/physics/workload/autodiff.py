@@ -135,6 +135,7 @@ def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
     memory = kernel.memory._replace(
         saved_cols=sharded if node.keeps is None else node.keeps,
         saved_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
+        transient_cols=node.transient,
     )
     return kernel._replace(memory=memory)
 

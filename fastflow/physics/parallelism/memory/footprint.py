@@ -73,7 +73,7 @@ class _Fullest(NamedTuple):
     sharded_states: Floats
     frozen: Floats  # weights without gradient and optimizer state
     activations: Floats
-    recomputed: Floats  # activations of the largest recomputed layer, during recomputation
+    recomputed: Floats  # activations of the largest recomputed layer, or of one kernel, during it
     offloaded: Floats  # activations in the host's memory
 
 
@@ -132,6 +132,7 @@ class _StageMemory(NamedTuple):
     frozen: float
     activations: float
     recomputed: float
+    transient: float  # activations that a device has during one kernel alone
     offloaded: float
 
 
@@ -147,7 +148,7 @@ def _stage_memory(
     first, num_layers, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
     weights, sharded_weights, activations, recomputed, offloadable = 0.0, 0.0, 0.0, 0.0, 0.0
-    frozen, states, sharded_states = 0.0, 0.0, 0.0
+    frozen, states, sharded_states, transient = 0.0, 0.0, 0.0, 0.0
     on_device = (0.0, 0.0)  # activations of the two largest hidden layers
     if stage + 1 == stages > 1:
         weights, sharded_weights = layers.copied_weights[p], layers.copied_sharded_weights[p]
@@ -164,6 +165,8 @@ def _stage_memory(
             frozen += count * layers.frozen[index]
             layer_sum = (count - recompute) * layers.activations[index] + recompute * layers.checkpoint[index]
             activations += layer_sum
+            if count > 0:
+                transient = max(transient, layers.transient[index])
             if recompute > 0:
                 recomputed = max(recomputed, layers.activations_without_recompute[index])
             if layers.hidden[index]:
@@ -185,7 +188,7 @@ def _stage_memory(
         offloaded = max(offloadable * in_flight_chunks / per_stage - on_device[0] - on_device[1], 0.0)
     activations -= offloaded
     return _StageMemory(
-        weights, sharded_weights, states, sharded_states, frozen, activations, recomputed, offloaded
+        weights, sharded_weights, states, sharded_states, frozen, activations, recomputed, transient, offloaded
     )
 
 
@@ -204,12 +207,14 @@ def _fullest_chunked(
             needed = memory.weights * sizes.weight[p] + memory.sharded_weights * sizes.shard[p]
             needed += memory.states * sizes.state[p] + memory.sharded_states * sizes.shard_state[p]
             needed += memory.activations * sizes.activation[p] + memory.frozen * sizes.frozen[p]
+            needed += memory.transient * sizes.activation[p]
             if needed > peak:
                 peak, out.stage[p] = needed, stage
                 out.weights[p], out.sharded_weights[p] = memory.weights, memory.sharded_weights
                 out.states[p], out.sharded_states[p] = memory.states, memory.sharded_states
                 out.activations[p], out.offloaded[p] = memory.activations, memory.offloaded
-                out.recomputed[p], out.frozen[p] = memory.recomputed, memory.frozen
+                out.recomputed[p] = max(memory.recomputed, memory.transient)
+                out.frozen[p] = memory.frozen
 
 
 def footprint(

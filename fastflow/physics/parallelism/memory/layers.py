@@ -36,6 +36,7 @@ class LayerMemory(NamedTuple):
     frozen: Floats  # weights without gradient and optimizer state, which no devices shard
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
+    transient: Floats  # that a device has during a kernel, such as a chunk of logits; the most of any
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
     output: Floats  # the output of its last kernel
     sent: Floats  # its output, and all else that layers above read of it and of those below: a stage gets it
@@ -88,6 +89,15 @@ def kept_activations(graph: Graph, local: LocalKernels, row: int, with_activatio
 
 
 @lean_kernel
+def transient_activations(graph: Graph, local: LocalKernels, row: int) -> float:
+    """Return the activations that a device has only during one launch of a kernel [elements]."""
+    share = local.activation_cols[row] / graph.cols[row]
+    return float(
+        1.0 * graph.launches.batch[row] * local.activation_rows[row] * graph.memory.transient_cols[row] * share
+    )
+
+
+@lean_kernel
 def owned_states(graph: Graph, local: LocalKernels, row: int, weights: float, states: StateNumbers) -> float:
     """Return the numbers of optimizer state of some of a kernel's weights on a device.
 
@@ -129,6 +139,7 @@ def _layer_memory(
         frozen=np.zeros(layers),
         activations=np.zeros(layers),
         activations_without_recompute=np.zeros(layers),
+        transient=np.zeros(layers),
         checkpoint=np.zeros(layers),
         output=np.zeros(layers),
         sent=np.zeros(layers),
@@ -159,6 +170,8 @@ def _layer_memory(
                 continue
             activations = kept_activations(graph, local, row, True)
             out.activations_without_recompute[index] += activations
+            transient = transient_activations(graph, local, row)
+            out.transient[index] = max(out.transient[index], transient)
             # the output of the core is kept
             if chunks.recomputes_core[p] and graph.memory.selective[row] > 0:
                 activations = kept_activations(graph, local, row, False)
