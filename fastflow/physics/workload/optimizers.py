@@ -56,6 +56,7 @@ class Optimizer(NamedTuple):
     name: str
     rule: Rule
     matrix: Rule | None = None  # of matrices in hidden layers; None: `rule`
+    on_host: bool = False  # whether hosts have it (csrc of deepspeedai/DeepSpeed: cpu_adam, cpu_lion)
 
 
 _ADAM = Rule(states=2.0, flop=13.0)
@@ -69,8 +70,8 @@ OPTIMIZERS: Registry[Optimizer] = Registry(
         for one in (
             Optimizer("sgd", Rule(states=0.0, flop=3.0)),
             Optimizer("momentum", Rule(states=1.0, flop=5.0)),
-            Optimizer("adam", _ADAM),
-            Optimizer("lion", Rule(states=1.0, flop=10.0)),
+            Optimizer("adam", _ADAM, on_host=True),
+            Optimizer("lion", Rule(states=1.0, flop=10.0), on_host=True),
             Optimizer("lamb", Rule(states=2.0, flop=17.0, weight_reads=2.0, scratch=12.0)),
             Optimizer(
                 "adafactor",

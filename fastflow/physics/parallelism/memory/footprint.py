@@ -235,7 +235,9 @@ def footprint(
     zero, offload = zero_stage(inputs), offload_of(inputs)
     gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
     master, state = (np.where(offload.optimizer, 0.0, size) for size in (precision.master, precision.state))
-    weight = precision.weight + precision.copies
+    trained = precision.weight + precision.copies
+    offloaded_gradient = np.where(offload.weights, gradient, 0.0)
+    weight, gradient = np.where(offload.weights, 0.0, trained), gradient - offloaded_gradient
     element_bytes = (master, gradient, weight)
     full_bytes, shard_bytes = np.zeros((2, zero.size))
     # until the last micro-batch, a device has all of its gradients where nothing reduces them before
@@ -265,19 +267,41 @@ def footprint(
         optimizer=states * state,
         activations=fullest.activations * activation_size,
         stage=fullest.stage,
-        buffers=_buffers(graph, shards, zero) + fullest.recomputed * activation_size,
+        buffers=_buffers(inputs, graph, shards, fullest.weights, precision)
+        + fullest.recomputed * activation_size,
         host=elements[0] * (precision.master - master)
         + states * (precision.state - state)
+        + elements[2] * (trained - weight)
+        + elements[1] * offloaded_gradient
         + fullest.offloaded * activation_size,
     )
 
 
-def _buffers(graph: Graph, shards: Supergraph, zero: Ints) -> Floats:
-    """Return the bytes of the largest gathered weights, and of the largest gradient to be scattered."""
+def _buffers(
+    inputs: Inputs, graph: Graph, shards: Supergraph, weights: Floats, precision: Precision
+) -> Floats:
+    """Return the bytes of the largest gathered weights, and of the largest gradient to be scattered.
+
+    Or of as many as a framework has at once (`parallel.max_live_parameters`, `.reduce_bucket_size`), but no
+    more than the weights of the stage. weights: of the stage, before ZeRO shards them, (points,).
+    """
+    zero = zero_stage(inputs)
     if not (zero > 1).any():
         return np.zeros(zero.size)
     kernel_zero, is_scattered = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
     is_gathered = (kernel_zero == 3) & (graph.phase != UPDATE)
     gathered = np.where(is_gathered, shards.fetch.bytes * graph.launches.repeat, 0.0)
     scattered = np.where((kernel_zero > 1) & is_scattered, shards.gradient.bytes, 0.0)
-    return max_by_point(graph, gathered) + max_by_point(graph, scattered)
+    of_tensor = [max_by_point(graph, gathered), max_by_point(graph, scattered)]
+    if (offloads := offload_of(inputs).weights).any():  # a device that shares its weights with none has them
+        local, is_owner = shards.kernels, graph.memory.weights == TRAINED
+        owned = max_by_point(graph, np.where(is_owner, 1.0 * local.batch * local.inner * local.cols, 0.0))
+        for index, size in enumerate((precision.weight, precision.gradient)):
+            of_tensor[index] = np.where(offloads, np.maximum(of_tensor[index], owned * size), of_tensor[index])
+    live = np.minimum(np.where(zero == 3, inputs["parallel.max_live_parameters"], 0.0), weights)
+    bucket = np.minimum(np.where(zero > 1, inputs["parallel.reduce_bucket_size"], 0.0), weights)
+    is_sharded = max_by_point(graph, 1.0 * shards.kernels.owners) > 1.0
+    live, bucket = (np.where(is_sharded | offloads, one, 0.0) for one in (live, bucket))
+    of_weights = np.maximum(of_tensor[0], live * precision.weight)
+    buffers: Floats = of_weights + np.maximum(of_tensor[1], bucket * precision.gradient)
+    return buffers
