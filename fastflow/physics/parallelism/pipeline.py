@@ -11,8 +11,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
-from fastflow.physics.parallelism.defaults import zero_stage
-from fastflow.physics.parallelism.memory.layers import WEIGHTS, offload_of
+from fastflow.physics.parallelism.offload import refuse_offloads
 from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.partition import all_launches
@@ -31,8 +30,6 @@ from fastflow.physics.parallelism.virtual_stages import (
 from fastflow.physics.schedule.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
 from fastflow.physics.workload import default_microbatch, has_layer_runs
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, Graph
-from fastflow.physics.workload.optimizers import KEY as OPTIMIZER_KEY
-from fastflow.physics.workload.optimizers import OPTIMIZERS
 
 ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE), strict=True))
 # Micro-batches of a stage that leave the bubble negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)
@@ -143,7 +140,7 @@ def invalid_schedule(
             allowed = "1f1b or gpipe, but for a transformer"
             reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
         return reason.column()
-    _refuse_offloads(inputs, reason)
+    refuse_offloads(inputs, reason)
     for i in reason.without((chunks > 1) & (order == ZERO_BUBBLE)):
         allowed = "1f1b, interleaved or gpipe, where stages have chunks"
         reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
@@ -156,28 +153,6 @@ def invalid_schedule(
             allowed = f"stages with chunks that divide the {num_microbatches[i]} micro-batches of a device"
         reason.add(i, rejected(Code.BATCH, key, value, allowed))
     return reason.column()
-
-
-def _refuse_offloads(inputs: Inputs, reason: Reasons) -> None:
-    """Say for every point why it cannot offload weights, or update them on the host, (points,)."""
-    key, offloaded, zero = "parallel.offload", inputs["parallel.offload"], zero_stage(inputs)
-    for i in reason.without((offloaded == WEIGHTS) & (zero != 3)):
-        allowed = f"{NONE}, optimizer, activations or all, unless parallel.zero_stage=3 shards the weights"
-        conflicts = [("parallel.zero_stage", zero[i])]
-        reason.add(i, rejected(Code.SCHEDULE, key, offloaded[i], allowed, conflicts=conflicts))
-    for i in reason.without((offloaded == WEIGHTS) & ~inputs["parallel.reshard_after_forward"]):
-        allowed, conflicts = f"true where {key}={WEIGHTS}", [(key, WEIGHTS)]
-        name = "parallel.reshard_after_forward"
-        reason.add(i, rejected(Code.SCHEDULE, name, "false", allowed, conflicts=conflicts))
-    offload, optimizer = offload_of(inputs), inputs[OPTIMIZER_KEY]
-    if not offload.updates.any():
-        return
-    able = [name for name in OPTIMIZERS if OPTIMIZERS[name].on_host]
-    for i in reason.without(offload.updates & ~np.isin(optimizer, able)):
-        allowed = f"device where {OPTIMIZER_KEY}={optimizer[i]} (host: {', '.join(able)})"
-        conflicts = [(OPTIMIZER_KEY, optimizer[i])]
-        value = inputs["parallel.offload_update"][i]
-        reason.add(i, rejected(Code.SCHEDULE, "parallel.offload_update", value, allowed, conflicts=conflicts))
 
 
 @kernel

@@ -8,7 +8,8 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.parallelism.memory.layers import LayerMemory, Offload
+from fastflow.physics.parallelism.memory.layers import LayerMemory
+from fastflow.physics.parallelism.offload import Offload
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.layer_times import WEIGHTS, LayerTimes
 from fastflow.physics.schedule.pipeline_order import ZERO_BUBBLE

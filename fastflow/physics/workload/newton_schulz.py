@@ -14,7 +14,7 @@ from fastflow.physics.timing.newton_schulz import time_iterations
 from fastflow.physics.workload.data_types import WIDE
 from fastflow.physics.workload.optimizers import MOVED, NEWTON_SCHULZ, PASSED
 from fastflow.physics.workload.precision import first_type
-from fastflow.physics.workload.sharding_rules import Share, ShardingRule
+from fastflow.physics.workload.sharding_rules import ShardingRule, Share
 
 
 @lru_cache

@@ -77,9 +77,7 @@ OPTIMIZERS: Registry[Optimizer] = Registry(
                 "adafactor",
                 Rule(0.0, flop=13.0, gradient_reads=2.0, weight_reads=2.0, scratch=8.0, factored=True),
             ),
-            Optimizer(
-                "muon", _ADAM, matrix=Rule(1.0, flop=10.0, scratch=8.0, iterations=5.0, gathered=2.0)
-            ),
+            Optimizer("muon", _ADAM, matrix=Rule(1.0, flop=10.0, scratch=8.0, iterations=5.0, gathered=2.0)),
         )
     },
 )

@@ -12,10 +12,10 @@ from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_sta
 from fastflow.physics.parallelism.memory.layers import (
     LayerMemory,
     kept_activations,
-    offload_of,
     owned_states,
     owned_weights,
 )
+from fastflow.physics.parallelism.offload import offload_of
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
@@ -188,8 +188,9 @@ def _stage_memory(
         offloaded = max(offloadable * in_flight_chunks / per_stage - on_device[0] - on_device[1], 0.0)
     activations -= offloaded
     return _StageMemory(
-        weights, sharded_weights, states, sharded_states, frozen, activations, recomputed, transient, offloaded
-    )
+        weights, sharded_weights, states, sharded_states, frozen, activations, recomputed, transient,
+        offloaded,
+    )  # fmt: skip
 
 
 @kernel
@@ -297,10 +298,11 @@ def _buffers(
         local, is_owner = shards.kernels, graph.memory.weights == TRAINED
         owned = max_by_point(graph, np.where(is_owner, 1.0 * local.batch * local.inner * local.cols, 0.0))
         for index, size in enumerate((precision.weight, precision.gradient)):
-            of_tensor[index] = np.where(offloads, np.maximum(of_tensor[index], owned * size), of_tensor[index])
+            least = np.where(offloads, owned * size, 0.0)
+            of_tensor[index] = np.maximum(of_tensor[index], least)
     live = np.minimum(np.where(zero == 3, inputs["parallel.max_live_parameters"], 0.0), weights)
     bucket = np.minimum(np.where(zero > 1, inputs["parallel.reduce_bucket_size"], 0.0), weights)
-    is_sharded = max_by_point(graph, 1.0 * shards.kernels.owners) > 1.0
+    is_sharded = max_by_point(graph, shards.kernels.owners.astype(np.float64)) > 1.0
     live, bucket = (np.where(is_sharded | offloads, one, 0.0) for one in (live, bucket))
     of_weights = np.maximum(of_tensor[0], live * precision.weight)
     buffers: Floats = of_weights + np.maximum(of_tensor[1], bucket * precision.gradient)

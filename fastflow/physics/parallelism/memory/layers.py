@@ -1,15 +1,4 @@
-"""Weights and activations of each layer, of graphs with layer runs; and offloading to the host.
-
-Offloaded tensors move over the link to the host, in both directions at once, during the kernels: the
-optimizer's states and masters in and out for the update (Rajbhandari et al., ZeRO-Infinity,
-arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass. Of weights
-that ZeRO 3 shards, each device gets its shard before a layer's forward pass and before its backward pass,
-and puts its shard of the gradients out after it. Where the host updates weights, its memory is read and
-written instead, and only gradients and new weights move. Hidden
-layers move their activations, or their checkpoints where they are recomputed (DeepSpeed's cpu_checkpointing,
-deepspeed/runtime/activation_checkpointing/checkpointing.py). Activations of embedding and head are on the
-device alone.
-"""
+"""Weights and activations of each layer, of graphs with layer runs."""
 
 from __future__ import annotations
 
@@ -18,16 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Bools, Floats, Inputs, Ints
-from fastflow.physics.parallelism.defaults import zero_stage
-from fastflow.physics.parallelism.options import OFFLOAD_DEVICES, OFFLOAD_UPDATES, OFFLOADS
+from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.workload.graph import FORWARD, FROZEN, HEAD, HIDDEN, PRODUCT, TRAINED, Graph
 from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
-
-_, OPTIMIZER, ACTIVATIONS, WEIGHTS, ALL = OFFLOADS
-NVME, HOST = OFFLOAD_DEVICES[1], OFFLOAD_UPDATES[1]
 
 
 class LayerMemory(NamedTuple):
@@ -50,41 +34,6 @@ class LayerMemory(NamedTuple):
     copied_sharded_weights: Floats  # the same of sharded weights
     copied_states: Floats  # numbers of optimizer state of these copies
     copied_sharded_states: Floats
-
-
-class Offload(NamedTuple):
-    """Tensors in the host's memory; (points,)."""
-
-    optimizer: Bools
-    activations: Bools
-    weights: Bools  # and their gradients
-    updates: Bools  # whether the host updates the weights whose optimizer state it has
-    bandwidth: Floats  # of a device's link to the host, one direction [B/s]
-    nvme: Floats  # of drives where weights and optimizer state are, one direction; infinite without [B/s]
-    host_memory: Floats  # that an update on the host reaches [B/s]
-
-
-def offload_of(inputs: Inputs) -> Offload:
-    """Return which tensors points offload, and where to.
-
-    All of them are weights too where ZeRO 3 shards these, and frees them after each pass. inputs:
-    `parallel.offload`, `.offload_device`, `.offload_update`, `.zero_stage`, `.reshard_after_forward`,
-    `.host_bandwidth`, `.nvme_bandwidth`, `.host_memory_bandwidth`.
-    """
-    offloaded = inputs["parallel.offload"]
-    frees = (zero_stage(inputs) == 3) & inputs["parallel.reshard_after_forward"]
-    weights = (offloaded == WEIGHTS) | ((offloaded == ALL) & frees)
-    optimizer = (offloaded == OPTIMIZER) | (offloaded == ALL) | weights
-    on_drives = inputs["parallel.offload_device"] == NVME
-    return Offload(
-        optimizer=optimizer,
-        activations=(offloaded == ACTIVATIONS) | (offloaded == ALL),
-        weights=weights,
-        updates=optimizer & (inputs["parallel.offload_update"] == HOST),
-        bandwidth=np.array(inputs["parallel.host_bandwidth"]),  # a column that kernels take
-        nvme=np.where(on_drives, inputs["parallel.nvme_bandwidth"], np.inf),
-        host_memory=inputs["parallel.host_memory_bandwidth"],
-    )
 
 
 @lean_kernel
@@ -115,8 +64,9 @@ def transient_activations(graph: Graph, local: LocalKernels, row: int) -> float:
     """Return the activations that a device has only during one launch of a kernel [elements]."""
     share = local.activation_cols[row] / graph.cols[row]
     return float(
-        1.0 * graph.launches.batch[row] * local.activation_rows[row] * graph.memory.transient_cols[row] * share
-    )
+        1.0 * graph.launches.batch[row] * local.activation_rows[row]
+        * graph.memory.transient_cols[row] * share
+    )  # fmt: skip
 
 
 @lean_kernel

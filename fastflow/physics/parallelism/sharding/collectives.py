@@ -247,8 +247,9 @@ def write_fetch(
 ) -> None:
     """Write the all-gathers of sharded weights (ZeRO, arXiv:1910.02054).
 
-    Once after their update, and before it for optimizers that need whole matrices; in stage 3, where no device keeps all weights, for each pass that uses them, and
-    always exposed. Not a kernel: few points have any.
+    Once after their update; in stage 3, where no device keeps all weights, for each pass that uses them, and
+    always exposed. With them, the momenta of matrices that an optimizer needs whole. Not a kernel: few points
+    have any.
     """
     zero, offset = shares.options.zero[graph.point], shares.columns * graph.point + graph.layer.kind
     entry = shares.first[offset] + np.arange(offset.size)

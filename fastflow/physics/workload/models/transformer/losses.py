@@ -87,7 +87,7 @@ def _backward_in_chunks(network: Network, i: int, kernel: Kernel, precision: Pre
     """Return the gradients of the head; each chunk adds its gradient of the weights to the sum."""
     gradients = product.TYPE.backward(network, i, kernel, precision)
     of_weights = next(one for one in gradients if one.kind == WEIGHT_GRADIENT)
-    further = network.nodes[i].node.steps - 1.0
+    further: Any = network.nodes[i].node.steps - 1.0
     added = of_weights._replace(
         label=f"{of_weights.label} by chunk", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
         per_element=PerElement(bytes=2.0 * precision.output * further, flop=further),
@@ -170,4 +170,5 @@ def chunks_of(loss: Loss, size: Sizes) -> Size:
     if not loss.in_chunks:
         return 1
     chunks, own = size.loss_chunks, loss.chunks(size)
-    return with_default(chunks, own)
+    counted: Size = with_default(chunks, own)
+    return counted
