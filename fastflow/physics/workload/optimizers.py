@@ -22,12 +22,13 @@ Every rule begins with the clipping of the gradient, and none has weight decay. 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.dedupe import map_values
+from fastflow.core.dedupe import factorize
 from fastflow.core.registry import Registry
 from fastflow.core.tables import Bools, Floats, Inputs, Texts
 
@@ -66,8 +67,8 @@ OPTIMIZERS: Registry[Optimizer] = Registry(
     lambda thing: isinstance(thing, Optimizer),
     "a fastflow.physics.workload.optimizers.Optimizer",
     {
-        one.name: one
-        for one in (
+        optimizer.name: optimizer
+        for optimizer in (
             Optimizer("sgd", Rule(states=0.0, flop=3.0)),
             Optimizer("momentum", Rule(states=1.0, flop=5.0)),
             Optimizer("adam", _ADAM, on_host=True),
@@ -92,10 +93,23 @@ class StateNumbers(NamedTuple):
     factored: Bools  # each matrix has one for each row and each column, instead
 
 
+def _name_of(number: int) -> str:
+    """Return the name of an optimizer's number; those of packages, which take time to find, come last."""
+    built_in = OPTIMIZERS.built_in
+    return built_in[number] if number < len(built_in) else next(itertools.islice(OPTIMIZERS, number, None))
+
+
+def _number_of(name: str) -> float:
+    """Return the number of an optimizer's name, as `_name_of` takes it."""
+    names = OPTIMIZERS.built_in
+    return float((names if name in names else tuple(OPTIMIZERS)).index(name))
+
+
 def index_of(names: Texts) -> Floats:
     """Return the number of every point's optimizer among `OPTIMIZERS`, (points,)."""
-    order = {name: float(i) for i, name in enumerate(OPTIMIZERS)}
-    return map_values(order, names)
+    distinct, index = factorize(names)
+    numbers: Floats = np.array([_number_of(name) for name in distinct], dtype=np.float64)
+    return numbers[index]
 
 
 def rule_of(optimizer: Optimizer, is_matrix: bool) -> Rule:
@@ -105,8 +119,12 @@ def rule_of(optimizer: Optimizer, is_matrix: bool) -> Rule:
 
 def of_rules(index: Floats | float, is_matrix: bool, value: Callable[[Rule], float]) -> Floats:
     """Return a value of the rule of optimizers, shaped as `index`: their numbers among `OPTIMIZERS`."""
-    values: Floats = np.array([value(rule_of(OPTIMIZERS[name], is_matrix)) for name in OPTIMIZERS])
-    selected: Floats = values[np.asarray(index).astype(np.int64)]
+    numbers = np.asarray(index).astype(np.int64)
+    values = np.zeros(max(int(numbers.max(initial=0)) + 1, len(OPTIMIZERS.built_in)))
+    of_packages = np.unique(numbers[numbers >= len(OPTIMIZERS.built_in)]).tolist()
+    for number in (*range(len(OPTIMIZERS.built_in)), *of_packages):
+        values[number] = value(rule_of(OPTIMIZERS[_name_of(number)], is_matrix))
+    selected: Floats = values[numbers]
     return selected
 
 

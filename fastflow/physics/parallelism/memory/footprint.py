@@ -303,7 +303,7 @@ def _buffers(
     live = np.minimum(np.where(zero == 3, inputs["parallel.max_live_parameters"], 0.0), weights)
     bucket = np.minimum(np.where(zero > 1, inputs["parallel.reduce_bucket_size"], 0.0), weights)
     is_sharded = max_by_point(graph, shards.kernels.owners.astype(np.float64)) > 1.0
-    live, bucket = (np.where(is_sharded | offloads, one, 0.0) for one in (live, bucket))
+    live, bucket = (np.where(is_sharded | offloads, numbers, 0.0) for numbers in (live, bucket))
     of_weights = np.maximum(of_tensor[0], live * precision.weight)
     buffers: Floats = of_weights + np.maximum(of_tensor[1], bucket * precision.gradient)
     return buffers

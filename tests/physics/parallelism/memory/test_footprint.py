@@ -88,8 +88,8 @@ def test_optimizers_losses_and_offloads_together(
     own = {"chunked": 8, "fused": naive.liger_chunks(model)}.get(loss, 1)
     count = own if chunks == 0 or loss not in CHUNKS else chunks
     plan = naive.Plan(
-        tokens, MICROBATCHES, stages, replicas, zero, AGAIN[recompute], offload, optimizer, state, loss, count,
-        live, bucket,
+        tokens, MICROBATCHES, stages, replicas, zero, AGAIN[recompute], offload, optimizer, state, loss,
+        count, live, bucket,
     )  # fmt: skip
     point = llama | {
         "parallel.strategy": layout, "parallel.zero_stage": zero, "parallel.recompute": recompute,

@@ -23,13 +23,12 @@ In chunks, the gradient of the head's weights is read and written for each of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.registry import Registry
 from fastflow.physics.workload.graph import (
     NO_GRADIENT,
     ON_WEIGHTS,
@@ -53,16 +52,16 @@ stands for those of its sides."""
 class LogitBytes(NamedTuple):
     """Bytes for a logit."""
 
-    own: float = 0.0  # numbers in the type of activations
+    typed: float = 0.0  # numbers in the type of activations
     fixed: float = 0.0  # and bytes in any type
 
     def of(self, activation: Any) -> Any:
         """Return the bytes of a logit; activation: of a number in the type of activations."""
-        return self.own * activation + self.fixed
+        return self.typed * activation + self.fixed
 
     def cols(self, size: Sizes, classes: Size) -> Size:
         """Return the columns of activations that the logits of a token take."""
-        return int(self.own) * classes - (-(int(self.fixed) * classes) // size.activation_bytes)
+        return int(self.typed) * classes - (-(int(self.fixed) * classes) // size.activation_bytes)
 
 
 def _single_chunk(size: Sizes) -> Size:
@@ -86,7 +85,7 @@ def liger_chunks(size: Sizes) -> Size:
 def _backward_in_chunks(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     """Return the gradients of the head; each chunk adds its gradient of the weights to the sum."""
     gradients = product.TYPE.backward(network, i, kernel, precision)
-    of_weights = next(one for one in gradients if one.kind == WEIGHT_GRADIENT)
+    of_weights = next(gradient for gradient in gradients if gradient.kind == WEIGHT_GRADIENT)
     further: Any = network.nodes[i].node.steps - 1.0
     added = of_weights._replace(
         label=f"{of_weights.label} by chunk", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
@@ -101,12 +100,12 @@ def _backward_recomputed(network: Network, i: int, kernel: Kernel, precision: Pr
     It has the sides of the product of the weights' gradient, in another order.
     """
     gradients = product.TYPE.backward(network, i, kernel, precision)
-    of_weights = next(one for one in gradients if one.kind == WEIGHT_GRADIENT)
-    again = of_weights._replace(
+    of_weights = next(gradient for gradient in gradients if gradient.kind == WEIGHT_GRADIENT)
+    recomputed = of_weights._replace(
         label=f"{network.nodes[i].node.name} recomputed", gradient=NO_GRADIENT, comm=kernel.comm,
         per_element=PerElement(0.0, UNCOUNTED),
     )  # fmt: skip
-    return [again, *gradients]
+    return [recomputed, *gradients]
 
 
 IN_CHUNKS = replace(product.TYPE, title="product in chunks", backward=_backward_in_chunks)
@@ -134,34 +133,28 @@ class Loss(NamedTuple):
 # `eager`: conversion (2 + 4), maximum, sum and shares (4, 4, 8); of the gradient, zeros (4), its sum and its
 # scaling with the probabilities (4, 12), conversion (4 + 2). `chunked`, compiled: maximum and sum; of the
 # gradient, a pass in and out. Liger reads the logits twice, and writes their gradient.
-LOSSES: Registry[Loss] = Registry(
-    KEY,
-    "losses",
-    lambda thing: isinstance(thing, Loss),
-    "a fastflow.physics.workload.models.transformer.losses.Loss",
-    {
-        one.name: one
-        for one in (
-            Loss(DEFAULT, LogitBytes(0.0, 4.0), LogitBytes(), LogitBytes(0.0, 38.0), LogitBytes(0.0, 14.0)),
-            Loss(
-                "eager", LogitBytes(1.0, 4.0), LogitBytes(0.0, 4.0), LogitBytes(1.0, 20.0),
-                LogitBytes(1.0, 24.0),
-            ),
-            Loss(
-                "chunked", LogitBytes(1.0), LogitBytes(1.0, 4.0), LogitBytes(2.0), LogitBytes(2.0),
-                head=IN_CHUNKS, chunks=_torchtune_chunks, in_chunks=True,
-            ),
-            Loss(
-                "fused", LogitBytes(), LogitBytes(1.0), LogitBytes(3.0), LogitBytes(), head=IN_CHUNKS,
-                chunks=liger_chunks, in_chunks=True,
-            ),
-            Loss(
-                "cut", LogitBytes(), LogitBytes(), LogitBytes(), LogitBytes(), head=RECOMPUTED,
-                kept_of_token=4,
-            ),
-        )
-    },
-)  # fmt: skip
+LOSSES: Mapping[str, Loss] = {
+    loss.name: loss
+    for loss in (
+        Loss(DEFAULT, LogitBytes(0.0, 4.0), LogitBytes(), LogitBytes(0.0, 38.0), LogitBytes(0.0, 14.0)),
+        Loss(
+            "eager", LogitBytes(1.0, 4.0), LogitBytes(0.0, 4.0), LogitBytes(1.0, 20.0),
+            LogitBytes(1.0, 24.0),
+        ),
+        Loss(
+            "chunked", LogitBytes(1.0), LogitBytes(1.0, 4.0), LogitBytes(2.0), LogitBytes(2.0),
+            head=IN_CHUNKS, chunks=_torchtune_chunks, in_chunks=True,
+        ),
+        Loss(
+            "fused", LogitBytes(), LogitBytes(1.0), LogitBytes(3.0), LogitBytes(), head=IN_CHUNKS,
+            chunks=liger_chunks, in_chunks=True,
+        ),
+        Loss(
+            "cut", LogitBytes(), LogitBytes(), LogitBytes(), LogitBytes(), head=RECOMPUTED,
+            kept_of_token=4,
+        ),
+    )
+}  # fmt: skip
 """Losses by name."""
 
 
@@ -169,6 +162,5 @@ def chunks_of(loss: Loss, size: Sizes) -> Size:
     """Return the chunks of the head's tokens: those of `model.loss_chunks`, or the loss's own number."""
     if not loss.in_chunks:
         return 1
-    chunks, own = size.loss_chunks, loss.chunks(size)
-    counted: Size = with_default(chunks, own)
-    return counted
+    chunks: Size = with_default(size.loss_chunks, loss.chunks(size))
+    return chunks

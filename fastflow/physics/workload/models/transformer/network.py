@@ -330,7 +330,7 @@ def logits_and_loss(size: Sizes, read: str, tied: bool, loss: Loss = LOSSES[WHOL
 def loss_of(size: Sizes, classes: Size, read: str, loss: Loss = LOSSES[WHOLE]) -> Node:
     """Return the loss of the logits of every token."""
     moved, moved_backward = (
-        one.of(size.activation_bytes) / size.activation_bytes for one in (loss.forward, loss.backward)
+        moves.of(size.activation_bytes) / size.activation_bytes for moves in (loss.forward, loss.backward)
     )
     return Node(
         name="loss", type=rowwise.TYPE, rows=size.tokens, cols=classes, reads=(read,),
