@@ -11,7 +11,8 @@ from fastflow.performance.prediction import KernelSchedule
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.defaults import copies_embedding, zero_stage
-from fastflow.physics.parallelism.memory.layers import LayerMemory, offload_of
+from fastflow.physics.parallelism.memory.layers import LayerMemory
+from fastflow.physics.parallelism.offload import offload_of
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.stage_times import (
     BlockSources,

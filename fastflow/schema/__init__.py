@@ -22,6 +22,8 @@ from fastflow.physics.network.collectives.algorithms import REGISTRY as COLLECTI
 from fastflow.physics.parallelism.options import SCHEDULES
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.family import Family
+from fastflow.physics.workload.optimizers import KEY as OPTIMIZER
+from fastflow.physics.workload.optimizers import OPTIMIZERS
 from fastflow.schema.backtest import BACKTEST
 from fastflow.schema.inputs import INPUTS
 from fastflow.schema.results import RESULTS, SEARCH, TRANSFORMER, TYPICAL
@@ -76,6 +78,7 @@ _REGISTRIES: dict[str, Registry[Any]] = {
     "model.name": FAMILIES,
     "system.collective": COLLECTIVES,
     "server.policy": POLICIES,
+    OPTIMIZER: OPTIMIZERS,
 }
 """The inputs whose choices packages may add."""
 OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "scaling.", "mem.", "net.", "chip.")

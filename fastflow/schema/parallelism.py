@@ -7,6 +7,8 @@ from fastflow.physics.parallelism.options import (
     CP_COMM_TYPES,
     DISPATCHER,
     DISPATCHERS,
+    OFFLOAD_DEVICES,
+    OFFLOAD_UPDATES,
     OFFLOADS,
     REDUCES,
     SCHEDULES,
@@ -103,11 +105,50 @@ PARALLEL: tuple[Column, ...] = (
     ),
     text(
         "parallel.offload",
-        "what is stored in the host's memory: optimizer (its state), activations (those that"
-        " hidden layers keep; with recomputation, the inputs of these layers), or all",
+        "what is stored in the host's memory: optimizer (its state: offload_optimizer of DeepSpeed),"
+        " activations (those that hidden layers keep; with recomputation, the inputs of these layers),"
+        " weights (of ZeRO 3, with gradients and optimizer: offload_param and offload_optimizer), or all",
         OFFLOADS,
     ),
+    text(
+        "parallel.offload_device",
+        "where offloaded weights and optimizer state are: in the host's memory, or on its NVMe drives;"
+        " activations are in its memory",
+        OFFLOAD_DEVICES,
+    ),
+    text(
+        "parallel.offload_update",
+        "where offloaded weights are updated: on the device, which gets their state, or on the host"
+        " (DeepSpeedCPUAdam)",
+        OFFLOAD_UPDATES,
+    ),
     positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
+    positive(
+        "parallel.nvme_bandwidth", "B/s", "a device's share of the host's NVMe bandwidth, one direction"
+    ),
+    positive(
+        "parallel.host_memory_bandwidth",
+        "B/s",
+        "a device's share of the memory bandwidth that an update on the host reaches",
+    ),
+    Column(
+        "parallel.max_live_parameters",
+        "float",
+        "",
+        "zero_stage=3: gathered parameters that a device may have at once (stage3_max_live_parameters of"
+        " DeepSpeed); 0: those of the largest tensor",
+        0.0,
+        1e15,
+    ),
+    Column(
+        "parallel.reduce_bucket_size",
+        "float",
+        "",
+        "zero_stage=2 and 3: gradients of the buffer that collects them before they are summed over devices"
+        " (reduce_bucket_size of DeepSpeed); 0: those of the largest tensor",
+        0.0,
+        1e15,
+    ),
     text(
         "parallel.recompute",
         "what the backward pass recomputes: none (auto), selective (the core of attention that is"

@@ -9,6 +9,7 @@ from fastflow.physics.workload.precision import (
     MASTER_TYPES,
     MODULE_TYPES,
     ROLE_TYPES,
+    STATE_TYPES,
 )
 
 PRECISION: tuple[Column, ...] = (
@@ -18,8 +19,13 @@ PRECISION: tuple[Column, ...] = (
             ("weight", "weights: held, gathered (ZeRO) and written by the update"),
             ("activation", "activations and their gradients: kept, moved and exchanged"),
             ("gradient", "weight gradients: held, summed over devices, read by their norm and the update"),
-            ("state", "the optimizer state"),
         )
+    ),
+    text(
+        "precision.state",
+        "data type of the optimizer state, such as int8 with a scale for 256 numbers (8-bit Adam);"
+        " operand: that of model.dtype",
+        STATE_TYPES,
     ),
     text(
         "precision.cache",

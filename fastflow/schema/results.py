@@ -331,7 +331,9 @@ TRANSFORMER: tuple[Column, ...] = (
         "part of exposed_comm_s that no single kind of communication causes: while two kinds move at the"
         " same time, only the lack of both would save time",
     ),
-    Column("host_B", "float", "B", "bytes that one device offloads to the memory of its host"),
+    Column(
+        "host_B", "float", "B", "bytes that one device offloads to its host: to its memory, or to its drives"
+    ),
     Column(
         "train_s",
         "float",

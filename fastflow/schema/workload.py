@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from fastflow.core.field import Column, count, text
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION
-from fastflow.physics.workload.precision import FORMATS, STATES
+from fastflow.physics.workload.optimizers import OPTIMIZERS
+from fastflow.physics.workload.precision import FORMATS
 
 
 def _family_columns() -> Iterable[Column]:
@@ -51,7 +52,11 @@ WORKLOAD: tuple[Column, ...] = (
         "",
         "true: forward, backward and update, of a single kernel its gradients too; false: forward alone",
     ),
-    text("model.optimizer", "optimizer, which sets the bytes of its state", tuple(STATES)),
+    text(
+        "model.optimizer",
+        "optimizer, which sets the bytes of its state, and what the update of a weight computes and moves",
+        OPTIMIZERS.built_in,
+    ),
     count("model.devices", "devices of the published study, the default of system.devices"),
     text("model.strategy", "strategy of the published study, the default of parallel.strategy"),
     *_family_columns(),

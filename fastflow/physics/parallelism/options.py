@@ -5,7 +5,9 @@ from __future__ import annotations
 AUTO, TRUE, FALSE = "auto", "true", "false"
 SWITCH = (AUTO, TRUE, FALSE)
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
-OFFLOADS = ("none", "optimizer", "activations", "all")
+OFFLOADS = ("none", "optimizer", "activations", "weights", "all")
+OFFLOAD_DEVICES = ("cpu", "nvme")
+OFFLOAD_UPDATES = ("device", "host")
 SPLITS = (AUTO, "even", "balanced")
 MICROBATCH, BUFFER = "microbatch", "buffer"
 REDUCES = (AUTO, MICROBATCH, "step", BUFFER)

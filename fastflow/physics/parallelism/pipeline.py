@@ -11,6 +11,7 @@ from fastflow.core.jit import kernel
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.physics.parallelism.offload import refuse_offloads
 from fastflow.physics.parallelism.options import AUTO, SCHEDULES
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.partition import all_launches
@@ -139,6 +140,7 @@ def invalid_schedule(
             allowed = "1f1b or gpipe, but for a transformer"
             reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
         return reason.column()
+    refuse_offloads(inputs, reason)
     for i in reason.without((chunks > 1) & (order == ZERO_BUBBLE)):
         allowed = "1f1b, interleaved or gpipe, where stages have chunks"
         reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))

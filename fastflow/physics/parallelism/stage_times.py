@@ -8,7 +8,8 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.parallelism.memory.layers import LayerMemory, Offload
+from fastflow.physics.parallelism.memory.layers import LayerMemory
+from fastflow.physics.parallelism.offload import Offload
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.layer_times import WEIGHTS, LayerTimes
 from fastflow.physics.schedule.pipeline_order import ZERO_BUBBLE
@@ -47,21 +48,39 @@ class PipelineBlocks(NamedTuple):
 class HostTransfers(NamedTuple):
     """Transfer time of a layer's offloaded tensors, in one direction; (layers of all points,) [s]."""
 
-    optimizer: Floats  # states, once an iteration
+    optimizer: Floats  # states, once an iteration; where the host updates, that and what it sends back
     activations: Floats  # for the backward pass, of one micro-batch
     checkpoint: Floats  # the same of a recomputed layer
+    weights: Floats  # for a pass of one micro-batch
+    gradients: Floats  # after the backward pass of one micro-batch
 
 
 def host_transfers(memory: LayerMemory, offload: Offload, precision: Precision, zero: Ints) -> HostTransfers:
-    """Return the transfer times of layers; offload, zero (its stage), precision: (points,)."""
+    """Return the transfer times of layers; offload, zero (its stage), precision: (points,).
+
+    An update on the host takes as long as its slowest part: the host's memory, the link, or the drives.
+    """
     point = np.repeat(np.arange(zero.size), np.diff(memory.first))
-    optimizer_s = np.where(offload.optimizer, precision.master + precision.state, 0.0) / offload.bandwidth
+    shards = zero[point] > 0
+    weights = np.where(shards, memory.sharded_weights, memory.weights)
+    numbers = np.where(shards, memory.sharded_states, memory.states) / np.maximum(weights, 1.0)
+    link = np.minimum(offload.bandwidth, offload.nvme)
+    state = precision.master[point] + precision.state[point] * numbers
+    optimizer_s = np.where(offload.optimizer[point], state, 0.0) / link[point]
+    if offload.updates.any():
+        moved = np.where(offload.weights, 0.0, np.maximum(precision.gradient, precision.weight))
+        on_host = np.maximum(precision.update_traffic() / offload.host_memory, moved / offload.bandwidth)
+        on_host = np.maximum(on_host[point], state / offload.nvme[point])
+        optimizer_s = np.where(offload.updates[point], on_host, optimizer_s)
     activation_s = np.where(offload.activations, precision.activation, 0.0) / offload.bandwidth
-    weights = np.where(zero[point] > 0, memory.sharded_weights, memory.weights)
+    weight_s = np.where(offload.weights, precision.weight, 0.0) / link
+    gradient_s = np.where(offload.weights, precision.gradient, 0.0) / link
     return HostTransfers(
-        optimizer_s[point] * weights,
+        optimizer_s * weights,
         activation_s[point] * memory.activations,
         activation_s[point] * memory.checkpoint,
+        weight_s[point] * memory.sharded_weights,
+        gradient_s[point] * memory.sharded_weights,
     )
 
 
@@ -140,10 +159,11 @@ def _write_block(
 ) -> float:
     """Write the block of a virtual stage of a point, and add to the other times of its stage.
 
-    Returns its delay by activations that move to the host and back [s].
+    Returns its delay by tensors that move to the host and back [s].
     """
     chunks, layers, transfers = sources.chunks, sources.layers, sources.transfers
     j, num_layers, transfer_s, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
+    weights_s, gradients_s = 0.0, 0.0
     stage, begin = chunks.offset[p] + j % sources.plan.stages[p], chunks.first_count[p] + j * num_layers
     for layer in range(num_layers):
         count, recompute = chunks.layer_counts[begin + layer], chunks.recompute_counts[begin + layer]
@@ -162,6 +182,8 @@ def _write_block(
         blocks.gather_s[v] += count * layers.gather[index]
         stages.update[stage] += count * layers.update[index]
         stages.optimizer_transfer[stage] += count * transfers.optimizer[index]
+        weights_s += count * transfers.weights[index]
+        gradients_s += count * transfers.gradients[index]
         if layer_sums.hidden[layer]:
             transfer_s += (count - recompute) * transfers.activations[
                 index
@@ -169,9 +191,11 @@ def _write_block(
             hidden += count
     blocks.layers[v] = max(hidden, 1)
     blocks.send_s[v] = layer_sums.send_s[chunks.last_layer[v]]
-    # to the host during the forward block, back during the backward block
-    forward_delay = max(0.0, transfer_s - blocks.forward_s[v])
+    # activations to the host during the forward block, and back during the backward block; weights to the
+    # device during both, and gradients to the host
+    forward_delay = max(0.0, max(transfer_s, weights_s) - blocks.forward_s[v])
     blocks.forward_s[v] += forward_delay
+    transfer_s = max(transfer_s + weights_s, gradients_s)
     backward_delay = max(0.0, transfer_s - blocks.input_s[v] - blocks.weight_s[v])
     blocks.input_s[v] += backward_delay
     return float(forward_delay + backward_delay)

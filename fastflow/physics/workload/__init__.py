@@ -55,6 +55,7 @@ from fastflow.physics.workload.models.transformer import serving_pass
 from fastflow.physics.workload.models.transformer.encoder import family as encoder
 from fastflow.physics.workload.network import Layer
 from fastflow.physics.workload.ops import TYPES
+from fastflow.physics.workload.optimizers import orthogonalizes
 from fastflow.physics.workload.precision import ATTENTION_WEIGHTS, UNSIZED, Precision
 
 __all__ = ["OTHERS", "WORK"]
@@ -333,6 +334,8 @@ def _structures(inputs: Inputs) -> Iterator[Ints]:
     of_structure = [column.name for column in family_of(inputs).structure] if points else []
     shared = [inputs[key] for key in ("model.training", *of_dtype, *of_structure) if key in inputs]
     shared += family_of(inputs).extra_structure(inputs) if points else ()
+    if (of_matrices := orthogonalizes(inputs)).any():
+        shared.append(of_matrices)
     index, inverse = unique_rows(shared, points)
     for structure in range(index.size):
         yield np.flatnonzero(inverse == structure)

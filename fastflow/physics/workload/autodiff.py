@@ -19,6 +19,7 @@ from fastflow.physics.workload.graph import (
     BACKWARD,
     DENSE,
     FORWARD,
+    HEAD,
     HIDDEN,
     INPUT_GRADIENT,
     NO_COMM,
@@ -34,6 +35,8 @@ from fastflow.physics.workload.graph import (
     RegatheredOperand,
 )
 from fastflow.physics.workload.network import Network, Node, Size
+from fastflow.physics.workload.newton_schulz import orthogonalized
+from fastflow.physics.workload.optimizers import GATHERED, MOVED, NEWTON_SCHULZ, PASSED, of_rules
 from fastflow.physics.workload.precision import Precision
 
 Elements = NDArray[Any] | float
@@ -132,6 +135,7 @@ def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
     memory = kernel.memory._replace(
         saved_cols=sharded if node.keeps is None else node.keeps,
         saved_whole_cols=whole if node.keeps_whole is None else node.keeps_whole,
+        transient_cols=node.transient,
     )
     return kernel._replace(memory=memory)
 
@@ -212,26 +216,49 @@ def _gather(network: Network, i: int, products: Sequence[int], kernel: Kernel) -
 
 def update(network: Network, precision: Precision) -> list[Kernel]:
     """Return the kernels of the weight update: the norm of every gradient, then every update."""
-    change = Kernel(
-        label="update", form=network.nodes[0].node.form, phase=UPDATE, kind=ON_WEIGHTS, rows=1,
-        per_element=PerElement(precision.update_traffic, precision.update_flop),
-    )  # fmt: skip
-    norm = change._replace(
+    base = Kernel(label="", form=network.nodes[0].node.form, phase=UPDATE, kind=ON_WEIGHTS, rows=1)
+    norm = base._replace(
         label="gradient norm", statistics=True, per_element=PerElement(precision.gradient, NORM_FLOP)
     )
+    change = {is_matrix: _change(base, precision, is_matrix) for is_matrix in (False, True)}
     owners = [instance for instance in network.nodes if instance.node.has_weights]
     until_updates = range(len(owners), 0, -1)  # the first update needs the statistics of the norms
     return [
         pass_._replace(
-            label=f"{instance.node.name} {pass_.label}", form=instance.node.form,
+            label=f"{instance.node.name} {pass_.label}",
+            form=_orthogonalized(instance.node.form) if pass_.attributes else instance.node.form,
             inner=_updated_rows(instance.node), cols=instance.node.cols,
             launches=Launches(1, instance.times, instance.node.batch, instance.node.groups),
             layer=LayerOfKernel(instance.layer, instance.kind, instance.node.part),
             comm=NO_COMM._replace(peer_kind=instance.kind, wait=wait),
         )
-        for pass_, waits in ((norm, until_updates), (change, [1] * len(owners)))
+        for is_norm, waits in ((True, until_updates), (False, [1] * len(owners)))
         for instance, wait in zip(owners, waits, strict=True)
+        for pass_ in (norm if is_norm else change[is_hidden_matrix(instance.node)],)
     ]  # fmt: skip
+
+
+def is_hidden_matrix(node: Node) -> bool:
+    """Say whether a node's weights are matrices of hidden layers, which an optimizer may update as such."""
+    return node.type.kind == PRODUCT and node.part != HEAD
+
+
+def _change(base: Kernel, precision: Precision, is_matrix: bool) -> Kernel:
+    """Return the update of weights; of matrices, with attributes where all of a matrix is needed."""
+    traffic, flop = precision.update_traffic(is_matrix), precision.update_flop(is_matrix)
+    change = base._replace(label="update", per_element=PerElement(traffic, flop))
+    iterations = of_rules(precision.optimizer, is_matrix, lambda rule: rule.iterations)
+    if not np.any(iterations > 0.0):
+        return change
+    gathered = of_rules(precision.optimizer, is_matrix, lambda rule: rule.gathered)
+    attributes = {NEWTON_SCHULZ: iterations, MOVED: traffic, PASSED: flop, GATHERED: gathered}
+    return change._replace(attributes=attributes)
+
+
+@lru_cache
+def _orthogonalized(form: Form) -> Form:
+    """Return the form of an update that iterates on whole matrices."""
+    return form._replace(type=orthogonalized(form.type))
 
 
 def _updated_rows(node: Node) -> Size:

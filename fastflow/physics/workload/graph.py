@@ -147,6 +147,7 @@ class Memory(NamedTuple, Generic[Number]):
     saved_cols: Number  # columns saved for the backward pass, sharded with the layer
     saved_whole_cols: Number  # saved whole under Row-Column, since the product reads them whole
     selective: Number  # 1: selective recomputation launches the forward kernel once more
+    transient_cols: Number  # columns that a device has during a launch, or its gradient's, as saved ones
 
 
 class LayerOfKernel(NamedTuple, Generic[Number]):
@@ -179,7 +180,7 @@ class Kernel(NamedTuple):
     statistics: bool = False
     gradient: int = NO_GRADIENT
     comm: Comm[Count] = NO_COMM
-    memory: Memory[Count] = Memory(0, 0, 0, 0)
+    memory: Memory[Count] = Memory(0, 0, 0, 0, 0)
     layer: LayerOfKernel[Count] = LayerOfKernel(0, HIDDEN, OTHER)
     wide: int = 0  # 1: the product computes in the data type of activations
     attributes: Attributes = NO_ATTRIBUTES

@@ -106,6 +106,7 @@ class Node(NamedTuple):
     cost: PassCost = PassCost()
     keeps: Size | None = None  # columns saved for the backward pass, sharded with the layer
     keeps_whole: Size | None = None  # columns saved as a product reads them
+    transient: Size = 0  # columns that a device has while it computes a launch, or its gradient
     vectors: Size = 0  # further weights: gains, biases; only their gradients take time
     passes: ProductPasses = ProductPasses()
     wide: bool = False  # of a product: computes in the data type of activations

@@ -3,7 +3,10 @@
 Products compute in the operands' type, `model.dtype`; the group `precision` says in which type each of the
 others is stored, moved and summed. By default weights, activations and gradients are of the operands' type,
 and every 2-byte weight has a 4-byte master copy that the optimizer updates (Micikevicius et al., Mixed
-Precision Training, ICLR 2018). Momentum keeps one state a weight, Adam two, of 4 bytes each.
+Precision Training, ICLR 2018). Momentum keeps one state a weight, Adam two, of 4 bytes each (`optimizers`).
+Of 8 bits, a state has a scale in fp32 for each block of 256 numbers, and is converted for the update
+(Dettmers et al., arXiv:2110.02861; init_state of bitsandbytes/optim/optimizer.py at 51294d9, and
+OptimStateFp8 of pytorch/ao, torchao/optim/subclass_fp8.py, at 029bb60).
 
 Types of fewer than 2 bytes are for products only: their results, and so activations, are bf16. Some of them
 train (Micikevicius et al., FP8 Formats for Deep Learning, arXiv:2209.05433): weights and gradients are bf16
@@ -13,6 +16,7 @@ once (Transformer Engine keeps them between micro-batches).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +29,7 @@ from fastflow.physics.workload.data_types import (
     AS_WEIGHTS,
     BOTH_OPERANDS,
     DATA_TYPES,
+    FP32_SCALE_BYTES,
     MAXIMUM_FLOP,
     OF_WEIGHTS_ALONE,
     QUANTISE_FLOP,
@@ -32,6 +37,7 @@ from fastflow.physics.workload.data_types import (
     UNMODELLED,
     WIDE,
 )
+from fastflow.physics.workload.optimizers import Rule, index_of, of_rules
 
 FORMATS = DATA_TYPES
 _SIZED = {**FORMATS, UNMODELLED: FORMATS[WIDE[0]]}  # of which sizes are read before it is refused
@@ -50,9 +56,11 @@ COPIES = 2.0  # of quantised tensors in training: Hopper multiplies fp8 along th
 OPERAND, AUTO, NONE = "operand", "auto", "none"
 ROLE_TYPES = (OPERAND, *_ROLE_BYTES)
 MASTER_TYPES = (AUTO, NONE, *ROLE_TYPES)
-STATES = {"sgd": 0, "momentum": 1, "adam": 2}
-# operations a weight: scale by the clip factor, then the rule itself
-UPDATE_FLOP = {"sgd": 3.0, "momentum": 5.0, "adam": 13.0}
+STATE_BLOCK = 256  # numbers of state of 8 bits that share a scale
+_NARROW_STATES = dict.fromkeys(("int8", "fp8"), 1.0 + FP32_SCALE_BYTES / STATE_BLOCK)
+STATE_TYPES = (*ROLE_TYPES, *_NARROW_STATES)
+# to read a number of 8 bits, a multiplication by its scale; to write it, the largest of its block
+_STATE_FLOP = dict.fromkeys(_NARROW_STATES, 1.0 + MAXIMUM_FLOP + QUANTISE_FLOP)
 ATTENTION_TYPES = (AUTO, "fp32", "tf32", "bf16", "fp16", "fp8")
 MODULE_TYPES = (OPERAND, *FORMATS)
 """Of the weights of a module of a model: its experts, or its attention."""
@@ -61,6 +69,8 @@ MODULE_TYPES = (OPERAND, *FORMATS)
 _NARROW_CACHES = {"fp8": 1.0, "int8": 1.0, "int4": 0.5 + 4.0 / 128, "nvfp4": 0.5 + 1.0 / 16}
 CACHE_TYPES = (*ROLE_TYPES, *_NARROW_CACHES)
 _BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0.0) | _ROLE_BYTES | _NARROW_CACHES
+_BYTES_OF_STATES = _BYTES_BY_TYPE | _NARROW_STATES
+_FLOP_OF_STATES = dict.fromkeys(STATE_TYPES, 0.0) | _STATE_FLOP
 GROUP, ZERO_POINTS = "precision.group", "precision.zero_points"
 LATENT, HOLDS_SUMS, READS = "model.latent", "chip.blocks.persistent", "chip.blocks.operands"
 EXPERTS, ATTENTION_WEIGHTS = "precision.experts", "precision.attention_weights"
@@ -83,15 +93,33 @@ class Precision(NamedTuple):
     gradient: Floats  # of a weight
     summed: Floats  # that a product moves per weight gradient: its output, or a sum in and out
     master: Floats  # of a separate master weight; 0 where there is none
-    state: Floats  # optimizer state a weight
-    update_flop: Floats
+    state: Floats  # of a number of optimizer state
+    state_flop: Floats  # operations that convert it for the update
+    optimizer: Floats  # its number among `optimizers.OPTIMIZERS`
 
-    @property
-    def update_traffic(self) -> Floats:
-        """Return the bytes that updating one weight moves: gradient in, weight and states in and out."""
-        weight = np.where(self.master > 0.0, 2.0 * self.master + self.weight, 2.0 * self.weight)
+    def _rules(self, is_matrix: bool, value: Callable[[Rule], float]) -> Floats:
+        return of_rules(self.optimizer, is_matrix, value)
+
+    def update_traffic(self, is_matrix: bool = False) -> Floats:
+        """Return the bytes that updating one weight moves: gradient in, weight and states in and out.
+
+        is_matrix: of a matrix in a hidden layer. Numbers of state for whole rows and columns are left out.
+        """
+        reads = self._rules(is_matrix, lambda rule: rule.weight_reads)
+        kept = np.where(self.master > 0.0, self.master, self.weight)
+        weight = reads * kept + np.where(self.master > 0.0, self.master + self.weight, self.weight)
         quantising = np.where(self.copies > 0.0, self.weight + self.copies, 0.0)
-        return self.gradient + weight + 2.0 * self.state + quantising
+        gradient = self._rules(is_matrix, lambda rule: rule.gradient_reads) * self.gradient
+        states = self._rules(is_matrix, lambda rule: rule.states) * self.state
+        scratch = self._rules(is_matrix, lambda rule: rule.scratch)
+        traffic: Floats = gradient + weight + 2.0 * states + quantising + scratch
+        return traffic
+
+    def update_flop(self, is_matrix: bool = False) -> Floats:
+        """Return the operations that updating one weight takes; is_matrix: as of `update_traffic`."""
+        states = self._rules(is_matrix, lambda rule: rule.states)
+        flop: Floats = self._rules(is_matrix, lambda rule: rule.flop) + states * self.state_flop
+        return flop
 
 
 UNSIZED = Precision(*np.zeros((len(Precision._fields), 1)))
@@ -119,7 +147,9 @@ def precision(inputs: Inputs) -> Precision:
     adds = training & fused & (gradient > output)
     needed = np.where(weight < MASTER_BYTES, MASTER_BYTES, 0.0)
     master = np.where(master_type == AUTO, needed, np.where(master_type == NONE, 0.0, of("master")))
-    states, update_flop = map_each((STATES, UPDATE_FLOP), inputs["model.optimizer"])
+    state_type = inputs["precision.state"]
+    state = map_values(_BYTES_OF_STATES, state_type)
+    state = np.where(state > 0.0, state, operand)
     return Precision(
         operand=operand,
         output=output,
@@ -133,8 +163,9 @@ def precision(inputs: Inputs) -> Precision:
         gradient=gradient,
         summed=np.where(adds, 2.0 * gradient, output),
         master=np.where(training, master, 0.0),
-        state=np.where(training, of("state") * states, 0.0),
-        update_flop=update_flop,
+        state=np.where(training, state, 0.0),
+        state_flop=map_values(_FLOP_OF_STATES, state_type),
+        optimizer=index_of(inputs["model.optimizer"]),
     )
 
 
@@ -144,7 +175,7 @@ def _has(inputs: Inputs, dtype: str, points: int) -> Bools:
     return has
 
 
-def _first_of(inputs: Inputs, candidates: tuple[str, ...], points: int) -> Texts:
+def first_type(inputs: Inputs, candidates: tuple[str, ...], points: int) -> Texts:
     """Return the first of some data types that every point's chip multiplies in, or else the first."""
     selected = np.full(points, candidates[0], dtype="<U16")
     for name in reversed(candidates):
@@ -161,7 +192,7 @@ def product_type(inputs: Inputs, types: Texts) -> Texts:
     computed, (names, index) = types, factorize(types)
     for number, name in enumerate(names):
         if name in OF_WEIGHTS_ALONE:
-            first = _first_of(inputs, FORMATS[name].products, types.size)
+            first = first_type(inputs, FORMATS[name].products, types.size)
             computed = np.where(index == number, first, computed)
     return computed
 
@@ -181,7 +212,7 @@ def operands_of(inputs: Inputs, types: Texts) -> Operands:
     for number, name in enumerate(names):
         if name in OF_WEIGHTS_ALONE:
             form, selected = FORMATS[name], index == number
-            computed = _first_of(inputs, form.products, types.size)
+            computed = first_type(inputs, form.products, types.size)
             wide = map_values(OPERAND_BYTES, computed)
             element = np.where(selected, np.maximum(wide, form.operand), element)
             native = _has(inputs, form.native, types.size) & (wide < OPERAND_BYTES[WIDE[0]])
@@ -207,7 +238,7 @@ def wide_type(inputs: Inputs) -> Texts:
     """
     types: Texts = inputs["model.dtype"]
     narrow = map_values(_IS_NARROW, types) > 0.0
-    return np.where(narrow, _first_of(inputs, WIDE, types.size), types) if narrow.any() else types
+    return np.where(narrow, first_type(inputs, WIDE, types.size), types) if narrow.any() else types
 
 
 def reads_latent(inputs: Inputs) -> bool:

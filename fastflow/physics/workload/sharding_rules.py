@@ -39,7 +39,7 @@ class Share(NamedTuple):
 
     device: Ints  # index of the device
     kind: Ints
-    m: Ints  # of a product: m x k times k x n; of a pass 0, 0 and its columns
+    m: Ints  # of a product: m x k times k x n; of a pass 0, 0 and its columns; of an update m x n weights
     k: Ints
     n: Ints
     batch: Ints  # products
@@ -83,6 +83,7 @@ class ShardingRule:
     makes: Mapping[str, str]  # before any collective
     time: Time | None = None  # of its products, or of its forward pass; None: by their kind
     times_backward: bool = False  # whether `time` is of the passes of its gradient, too
+    times_update: bool = False  # whether `time` is of the update of its weights, and of nothing else
     dtype: Callable[[Inputs], Texts] | None = None  # in which they compute, (points,); None: model.dtype
     stored: Callable[[Inputs], Texts] | None = None  # in which operands are stored; None: as they compute
     # of shards: operations on vector lanes for each operation of their products [flop/flop]; None: none

@@ -5,7 +5,8 @@ import pytest
 
 from fastflow.physics.workload import build_graph, count_kernels
 from fastflow.physics.workload.graph import LAYER_KINDS, PHASES, model_flop
-from fastflow.physics.workload.precision import UPDATE_FLOP, precision
+from fastflow.physics.workload.optimizers import OPTIMIZERS
+from fastflow.physics.workload.precision import precision
 from tests.naive import optimizers
 from tests.support.checks import mixed, near
 from tests.support.exchanges import columns_of, exchanges
@@ -112,19 +113,21 @@ def test_only_the_update_reads_weight_gradients():
     assert side == {"softmax weight gradient", "lstm cell weight gradient", "embedding gradient"}
 
 
-@pytest.mark.parametrize("optimizer", sorted(UPDATE_FLOP))
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 @pytest.mark.parametrize(("dtype", "element"), [("fp32", 4), ("fp16", 2), ("bf16", 2)])
 def test_an_update_does_and_moves_what_its_rule_says(optimizer, dtype, element):
     of = {"gradient": element, "weight": element, "master": 4 if element < 4 else 0, "state": 4}
     check_update(graph_of(**LSTM | {"optimizer": optimizer, "dtype": dtype}), optimizer, of)
 
 
-@pytest.mark.parametrize("optimizer", sorted(UPDATE_FLOP))
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 @pytest.mark.parametrize(
     ("roles", "bytes_of"),
     [
         ({"gradient": "fp32"}, {"gradient": 4, "weight": 2, "master": 4, "state": 4}),
         ({"state": "bf16"}, {"gradient": 2, "weight": 2, "master": 4, "state": 2}),
+        ({"state": "int8"}, {"gradient": 2, "weight": 2, "master": 4, "state": 1 + 4 / 256}),
+        ({"state": "fp8"}, {"gradient": 2, "weight": 2, "master": 4, "state": 1 + 4 / 256}),
         ({"master": "none"}, {"gradient": 2, "weight": 2, "master": 0, "state": 4}),
         ({"master": "operand"}, {"gradient": 2, "weight": 2, "master": 2, "state": 4}),
         ({"weight": "fp32"}, {"gradient": 2, "weight": 4, "master": 0, "state": 4}),
@@ -143,8 +146,11 @@ def check_update(graph, optimizer, bytes_of):
         for end in (" update", " gradient norm")
     )
     assert len(update) == len(norm) == 4
-    assert (graph.per_element.flop[update] == optimizers.operations(optimizer)).all()
-    assert (graph.per_element.bytes[update] == optimizers.moved(optimizer, **bytes_of)).all()
+    for row in update:
+        is_matrix = not str(graph.names[graph.label[row]]).startswith("embedding")
+        flop = optimizers.operations(optimizer, is_matrix, bytes_of["state"])
+        assert graph.per_element.flop[row] == flop
+        assert graph.per_element.bytes[row] == optimizers.moved(optimizer, **bytes_of, is_matrix=is_matrix)
     assert (graph.per_element.bytes[norm] == bytes_of["gradient"]).all()
 
 

@@ -13,16 +13,18 @@ from fastflow.physics.parallelism.memory.gradients import gradient_buffers
 from fastflow.physics.parallelism.memory.layers import (
     LayerMemory,
     kept_activations,
-    offload_of,
+    owned_states,
     owned_weights,
 )
 from fastflow.physics.parallelism.memory.process import Process, process_of
+from fastflow.physics.parallelism.offload import offload_of
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
+from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 from fastflow.physics.workload.precision import Precision
 
 
@@ -75,6 +77,8 @@ class _Sizes(NamedTuple):
     weight: Floats  # of every trained weight of its stage
     frozen: Floats  # of every frozen weight of its stage
     shard: Floats  # of every weight in the device's shard of them, in addition
+    state: Floats  # of every number of optimizer state of its stage
+    shard_state: Floats  # of every such number in the device's shard, in addition
     activation: Floats
 
 
@@ -84,39 +88,46 @@ class _Fullest(NamedTuple):
     stage: Ints
     weights: Floats
     sharded_weights: Floats  # of them, where devices with the same weights shard them
+    states: Floats  # numbers of optimizer state
+    sharded_states: Floats
     frozen: Floats  # weights without gradient and optimizer state
     activations: Floats
-    recomputed: Floats  # activations of the largest recomputed layer, during recomputation
+    recomputed: Floats  # activations of the largest recomputed layer, or of one kernel, during it
     offloaded: Floats  # activations in the host's memory
 
 
 @kernel
 def _fullest_stage(
-    graph: Graph, local: LocalKernels, pipeline: _Stages, sizes: _Sizes, out: _Fullest
+    graph: Graph, local: LocalKernels, pipeline: _Stages, sizes: _Sizes, states: StateNumbers, out: _Fullest
 ) -> None:
     """Write the stages with the largest memory, of graphs with all layers."""
     points = graph.offset.size - 1
     max_stages = 1
     for p in range(points):
         max_stages = max(max_stages, pipeline.stages[p])
-    stage_sums = np.empty((3, max_stages))
+    stage_sums = np.empty((5, max_stages))
     for p in range(points):
         stages = pipeline.stages[p]
         stage_sums[:, :stages] = 0.0
         for row in range(graph.offset[p], graph.offset[p + 1]):
             stage, weights = pipeline.stage[row], owned_weights(graph, local, row, TRAINED)
             stage_sums[0, stage] += weights
-            stage_sums[2, stage] += np.ceil(weights / local.owners[row])
+            sharded = np.ceil(weights / local.owners[row])
+            stage_sums[2, stage] += sharded
+            stage_sums[3, stage] += owned_states(graph, local, row, weights, states)
+            stage_sums[4, stage] += owned_states(graph, local, row, sharded, states)
             stage_sums[1, stage] += kept_activations(graph, local, row, True)
         peak = -1.0
         for stage in range(stages):
             num_in_flight = in_flight(pipeline.order[p], stages, stage, 1, pipeline.microbatches[p])
             activations = stage_sums[1, stage] * num_in_flight
             total = stage_sums[0, stage] * sizes.weight[p] + stage_sums[2, stage] * sizes.shard[p]
+            total += stage_sums[3, stage] * sizes.state[p] + stage_sums[4, stage] * sizes.shard_state[p]
             total += activations * sizes.activation[p]
             if total > peak:
                 peak, out.stage[p] = total, stage
                 out.weights[p], out.sharded_weights[p] = stage_sums[0, stage], stage_sums[2, stage]
+                out.states[p], out.sharded_states[p] = stage_sums[3, stage], stage_sums[4, stage]
                 out.activations[p] = activations
 
 
@@ -135,9 +146,12 @@ class _StageMemory(NamedTuple):
 
     weights: float
     sharded_weights: float
+    states: float
+    sharded_states: float
     frozen: float
     activations: float
     recomputed: float
+    transient: float  # activations that a device has during one kernel alone
     offloaded: float
 
 
@@ -153,10 +167,11 @@ def _stage_memory(
     first, num_layers, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
     weights, sharded_weights, activations, recomputed, offloadable = 0.0, 0.0, 0.0, 0.0, 0.0
-    frozen = 0.0
+    frozen, states, sharded_states, transient = 0.0, 0.0, 0.0, 0.0
     on_device = (0.0, 0.0)  # activations of the two largest hidden layers
     if stage + 1 == stages > 1:
         weights, sharded_weights = layers.copied_weights[p], layers.copied_sharded_weights[p]
+        states, sharded_states = layers.copied_states[p], layers.copied_sharded_states[p]
     for chunk in range(per_stage):
         virtual = chunk * stages + stage
         for layer in range(num_layers):
@@ -164,9 +179,13 @@ def _stage_memory(
             count, recompute = chunks.layer_counts[entry], chunks.recompute_counts[entry]
             weights += count * layers.weights[index]
             sharded_weights += count * layers.sharded_weights[index]
+            states += count * layers.states[index]
+            sharded_states += count * layers.sharded_states[index]
             frozen += count * layers.frozen[index]
             layer_sum = (count - recompute) * layers.activations[index] + recompute * layers.checkpoint[index]
             activations += layer_sum
+            if count > 0:
+                transient = max(transient, layers.transient[index])
             if recompute > 0:
                 recomputed = max(recomputed, layers.activations_without_recompute[index])
             if layers.hidden[index]:
@@ -186,7 +205,11 @@ def _stage_memory(
     offloaded = 0.0
     if offloads:
         offloaded = max(offloadable * in_flight_chunks / per_stage - on_device[0] - on_device[1], 0.0)
-    return _StageMemory(weights, sharded_weights, frozen, activations - offloaded, recomputed, offloaded)
+    activations -= offloaded
+    return _StageMemory(
+        weights, sharded_weights, states, sharded_states, frozen, activations, recomputed, transient,
+        offloaded,
+    )  # fmt: skip
 
 
 @kernel
@@ -202,12 +225,16 @@ def _fullest_chunked(
         for stage in range(pipeline.stages[p]):
             memory = _stage_memory(layers, pipeline, chunks, p, stage, offloads[p])
             needed = memory.weights * sizes.weight[p] + memory.sharded_weights * sizes.shard[p]
+            needed += memory.states * sizes.state[p] + memory.sharded_states * sizes.shard_state[p]
             needed += memory.activations * sizes.activation[p] + memory.frozen * sizes.frozen[p]
+            needed += memory.transient * sizes.activation[p]
             if needed > peak:
                 peak, out.stage[p] = needed, stage
                 out.weights[p], out.sharded_weights[p] = memory.weights, memory.sharded_weights
+                out.states[p], out.sharded_states[p] = memory.states, memory.sharded_states
                 out.activations[p], out.offloaded[p] = memory.activations, memory.offloaded
-                out.recomputed[p], out.frozen[p] = memory.recomputed, memory.frozen
+                out.recomputed[p] = max(memory.recomputed, memory.transient)
+                out.frozen[p] = memory.frozen
 
 
 def footprint(
@@ -228,8 +255,10 @@ def footprint(
     zero, offload = zero_stage(inputs), offload_of(inputs)
     gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
     master, state = (np.where(offload.optimizer, 0.0, size) for size in (precision.master, precision.state))
-    weight = precision.weight + precision.copies
-    element_bytes = (master + state, gradient, weight)
+    trained = precision.weight + precision.copies
+    offloaded_gradient = np.where(offload.weights, gradient, 0.0)
+    weight, gradient = np.where(offload.weights, 0.0, trained), gradient - offloaded_gradient
+    element_bytes = (master, gradient, weight)
     full_bytes, shard_bytes = np.zeros((2, zero.size))
     # until the last micro-batch, a device has all of its gradients where nothing reduces them before
     shards_grad = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not has_layer_runs(inputs)))
@@ -238,38 +267,64 @@ def footprint(
         full_bytes += np.where(is_sharded, 0.0, size)
         shard_bytes += np.where(is_sharded, size, 0.0)
     activation_size = precision.activation
-    fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((6, zero.size)))
+    of_states = np.where(sharded[0], 0.0, state), np.where(sharded[0], state, 0.0)
+    fullest = _Fullest(np.zeros(zero.size, dtype=np.int64), *np.zeros((8, zero.size)))
     stages = _Stages(pipeline.stages, pipeline.microbatches, pipeline.order, pipeline.stage)
     if pipeline.chunks is None or layers is None:
-        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, activation_size)
-        _fullest_stage(graph.numbers, shards.kernels, stages, sizes, fullest)
+        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, *of_states, activation_size)
+        numbers = state_numbers(precision.optimizer)
+        _fullest_stage(graph.numbers, shards.kernels, stages, sizes, numbers, fullest)
     else:
         # without training no backward pass reads the layers' activations
         activation_size = np.where(inputs["model.training"], activation_size, 0.0)
-        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, activation_size)
+        sizes = _Sizes(full_bytes, precision.weight, shard_bytes, *of_states, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
+    states = np.where(sharded[0], fullest.sharded_states, fullest.states)
     return Footprint(
         weights=elements[2] * weight + elements[0] * master + fullest.frozen * precision.weight,
         gradients=elements[1] * gradient,
-        optimizer=elements[0] * state,
+        optimizer=states * state,
         activations=fullest.activations * activation_size,
         stage=fullest.stage,
-        buffers=_buffers(graph, shards, zero)
+        buffers=_buffers(inputs, graph, shards, fullest.weights, precision)
         + gradient_buffers(inputs, graph, shards.kernels, pipeline, precision, zero)
         + fullest.recomputed * activation_size,
-        host=elements[0] * (precision.master - master + precision.state - state)
+        host=elements[0] * (precision.master - master)
+        + states * (precision.state - state)
+        + elements[2] * (trained - weight)
+        + elements[1] * offloaded_gradient
         + fullest.offloaded * activation_size,
         process=process_of(inputs, communicators),
     )
 
 
-def _buffers(graph: Graph, shards: Supergraph, zero: Ints) -> Floats:
-    """Return the bytes of the largest gathered weights, and of the largest gradient to be scattered."""
+def _buffers(
+    inputs: Inputs, graph: Graph, shards: Supergraph, weights: Floats, precision: Precision
+) -> Floats:
+    """Return the bytes of the largest gathered weights, and of the largest gradient to be scattered.
+
+    Or of as many as a framework has at once (`parallel.max_live_parameters`, `.reduce_bucket_size`), but no
+    more than the weights of the stage. weights: of the stage, before ZeRO shards them, (points,).
+    """
+    zero = zero_stage(inputs)
     if not (zero > 1).any():
         return np.zeros(zero.size)
     kernel_zero, is_scattered = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
     is_gathered = (kernel_zero == 3) & (graph.phase != UPDATE)
     gathered = np.where(is_gathered, shards.fetch.bytes * graph.launches.repeat, 0.0)
     scattered = np.where((kernel_zero > 1) & is_scattered, shards.gradient.bytes, 0.0)
-    return max_by_point(graph, gathered) + max_by_point(graph, scattered)
+    of_tensor = [max_by_point(graph, gathered), max_by_point(graph, scattered)]
+    if (offloads := offload_of(inputs).weights).any():  # a device that shares its weights with none has them
+        local, is_owner = shards.kernels, graph.memory.weights == TRAINED
+        owned = max_by_point(graph, np.where(is_owner, 1.0 * local.batch * local.inner * local.cols, 0.0))
+        for index, size in enumerate((precision.weight, precision.gradient)):
+            least = np.where(offloads, owned * size, 0.0)
+            of_tensor[index] = np.maximum(of_tensor[index], least)
+    live = np.minimum(np.where(zero == 3, inputs["parallel.max_live_parameters"], 0.0), weights)
+    bucket = np.minimum(np.where(zero > 1, inputs["parallel.reduce_bucket_size"], 0.0), weights)
+    is_sharded = max_by_point(graph, shards.kernels.owners.astype(np.float64)) > 1.0
+    live, bucket = (np.where(is_sharded | offloads, numbers, 0.0) for numbers in (live, bucket))
+    of_weights = np.maximum(of_tensor[0], live * precision.weight)
+    buffers: Floats = of_weights + np.maximum(of_tensor[1], bucket * precision.gradient)
+    return buffers

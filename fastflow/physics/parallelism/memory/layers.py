@@ -1,12 +1,4 @@
-"""Weights and activations of each layer, of graphs with layer runs; and offloading to the host.
-
-Offloaded tensors move over the link to the host, in both directions at once, during the kernels: the
-optimizer's states and masters in and out for the update (Rajbhandari et al., ZeRO-Infinity,
-arXiv:2104.07857), activations out after a layer's forward pass and in before its backward pass. Hidden
-layers move their activations, or their checkpoints where they are recomputed (DeepSpeed's cpu_checkpointing,
-deepspeed/runtime/activation_checkpointing/checkpointing.py). Activations of embedding and head are on the
-device alone.
-"""
+"""Weights and activations of each layer, of graphs with layer runs."""
 
 from __future__ import annotations
 
@@ -15,13 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Bools, Floats, Inputs, Ints
-from fastflow.physics.parallelism.options import OFFLOADS
+from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.workload.graph import FORWARD, FROZEN, HIDDEN, TRAINED, Graph
-
-_, OPTIMIZER, ACTIVATIONS, ALL = OFFLOADS
+from fastflow.physics.workload.graph import FORWARD, FROZEN, HEAD, HIDDEN, PRODUCT, TRAINED, Graph
+from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 
 
 class LayerMemory(NamedTuple):
@@ -30,33 +20,20 @@ class LayerMemory(NamedTuple):
     first: Ints  # point p has layers first[p] to first[p + 1]
     weights: Floats
     sharded_weights: Floats  # of the weights, sharded over the devices that have the same ones
+    states: Floats  # numbers of optimizer state of the weights
+    sharded_states: Floats  # the same of sharded weights
     frozen: Floats  # weights without gradient and optimizer state, which no devices shard
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
+    transient: Floats  # that a device has during a kernel, such as a chunk of logits; the most of any
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
     output: Floats  # the output of its last kernel
     sent: Floats  # its output, and all else that layers above read of it and of those below: a stage gets it
     hidden: Bools  # whether it is a hidden layer, whose activations may be offloaded
     copied_weights: Floats  # weights of which the last of several stages has a copy, (points,)
     copied_sharded_weights: Floats  # the same of sharded weights
-
-
-class Offload(NamedTuple):
-    """Tensors in the host's memory; (points,)."""
-
-    optimizer: Bools
-    activations: Bools
-    bandwidth: Floats  # of a device's link to the host, one direction [B/s]
-
-
-def offload_of(inputs: Inputs) -> Offload:
-    """Return which tensors points offload; inputs: `parallel.offload`, `parallel.host_bandwidth`."""
-    offloaded = inputs["parallel.offload"]
-    return Offload(
-        optimizer=(offloaded == OPTIMIZER) | (offloaded == ALL),
-        activations=(offloaded == ACTIVATIONS) | (offloaded == ALL),
-        bandwidth=np.array(inputs["parallel.host_bandwidth"]),  # a column that kernels take
-    )
+    copied_states: Floats  # numbers of optimizer state of these copies
+    copied_sharded_states: Floats
 
 
 @lean_kernel
@@ -82,22 +59,46 @@ def kept_activations(graph: Graph, local: LocalKernels, row: int, with_activatio
     return float(1.0 * graph.launches.repeat[row] * graph.launches.batch[row] * elements)
 
 
+@lean_kernel
+def transient_activations(graph: Graph, local: LocalKernels, row: int) -> float:
+    """Return the activations that a device has only during one launch of a kernel [elements]."""
+    share = local.activation_cols[row] / graph.cols[row]
+    return float(
+        1.0 * graph.launches.batch[row] * local.activation_rows[row]
+        * graph.memory.transient_cols[row] * share
+    )  # fmt: skip
+
+
+@lean_kernel
+def owned_states(graph: Graph, local: LocalKernels, row: int, weights: float, states: StateNumbers) -> float:
+    """Return the numbers of optimizer state of some of a kernel's weights on a device.
+
+    weights: how many of them; states: of each point's optimizer.
+    """
+    p = graph.point[row]
+    if states.factored[p]:
+        return float(weights * (1.0 / local.inner[row] + 1.0 / local.cols[row]))
+    is_matrix = graph.kind[row] == PRODUCT and graph.layer.part[row] != HEAD
+    return float(weights * (states.matrix[p] if is_matrix else states.other[p]))
+
+
 def layer_memory(
-    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools
+    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools, optimizer: Floats
 ) -> LayerMemory | None:
     """Return weights and activations of every layer of every point, None of graphs without layer runs.
 
-    copies: whether the last of several stages has a copy of the embedding's table, (points,).
+    copies: whether the last of several stages has a copy of the embedding's table, (points,); optimizer: its
+    number, (points,).
     """
     if chunks is None:
         return None
     first = np.concatenate([[0], np.cumsum(chunks.layers)])
-    return _layer_memory(graph.numbers, local, chunks, first, copies)
+    return _layer_memory(graph.numbers, local, chunks, first, copies, state_numbers(optimizer))
 
 
 @kernel
 def _layer_memory(
-    graph: Graph, local: LocalKernels, chunks: Chunks, first: Ints, copies: Bools
+    graph: Graph, local: LocalKernels, chunks: Chunks, first: Ints, copies: Bools, states: StateNumbers
 ) -> LayerMemory:
     """Return `layer_memory`; first: where the layers of each point begin, (points + 1,)."""
     layers = first[-1]
@@ -105,31 +106,44 @@ def _layer_memory(
         first=first,
         weights=np.zeros(layers),
         sharded_weights=np.zeros(layers),
+        states=np.zeros(layers),
+        sharded_states=np.zeros(layers),
         frozen=np.zeros(layers),
         activations=np.zeros(layers),
         activations_without_recompute=np.zeros(layers),
+        transient=np.zeros(layers),
         checkpoint=np.zeros(layers),
         output=np.zeros(layers),
         sent=np.zeros(layers),
         hidden=np.zeros(layers, dtype=np.bool_),
         copied_weights=np.zeros(first.size - 1),
         copied_sharded_weights=np.zeros(first.size - 1),
+        copied_states=np.zeros(first.size - 1),
+        copied_sharded_states=np.zeros(first.size - 1),
     )
     for p in range(first.size - 1):
         embedding = graph.offset[p]  # the first kernel
         if copies[p]:
             out.copied_weights[p] = owned_weights(graph, local, embedding, TRAINED)
-            out.copied_sharded_weights[p] = np.ceil(out.copied_weights[p] / local.owners[embedding])
+            copied = out.copied_weights[p]
+            sharded = out.copied_sharded_weights[p] = np.ceil(copied / local.owners[embedding])
+            out.copied_states[p] = owned_states(graph, local, embedding, copied, states)
+            out.copied_sharded_states[p] = owned_states(graph, local, embedding, sharded, states)
         for row in range(graph.offset[p], graph.offset[p + 1]):
             index, owned = first[p] + graph.layer.number[row], owned_weights(graph, local, row, TRAINED)
             out.weights[index] += owned
             out.frozen[index] += owned_weights(graph, local, row, FROZEN)
             out.hidden[index] |= graph.layer.kind[row] == HIDDEN
-            out.sharded_weights[index] += np.ceil(owned / local.owners[row])
+            sharded = np.ceil(owned / local.owners[row])
+            out.sharded_weights[index] += sharded
+            out.states[index] += owned_states(graph, local, row, owned, states)
+            out.sharded_states[index] += owned_states(graph, local, row, sharded, states)
             if graph.phase[row] != FORWARD:
                 continue
             activations = kept_activations(graph, local, row, True)
             out.activations_without_recompute[index] += activations
+            transient = transient_activations(graph, local, row)
+            out.transient[index] = max(out.transient[index], transient)
             # the output of the core is kept
             if chunks.recomputes_core[p] and graph.memory.selective[row] > 0:
                 activations = kept_activations(graph, local, row, False)

@@ -34,6 +34,7 @@ from fastflow.physics.workload.graph import (
     UPDATE,
     Graph,
 )
+from fastflow.physics.workload.optimizers import GATHERED
 
 
 class Shares(NamedTuple):
@@ -247,19 +248,24 @@ def write_fetch(
     """Write the all-gathers of sharded weights (ZeRO, arXiv:1910.02054).
 
     Once after their update; in stage 3, where no device keeps all weights, for each pass that uses them, and
-    always exposed. Not a kernel: few points have any.
+    always exposed. With them, the momenta of matrices that an optimizer needs whole. Not a kernel: few points
+    have any.
     """
     zero, offset = shares.options.zero[graph.point], shares.columns * graph.point + graph.layer.kind
     entry = shares.first[offset] + np.arange(offset.size)
     updates = (graph.phase == UPDATE) & (shardings.statistics_cols[entry] == 0)  # norms have statistics
     reshards = (graph.kind == INPUT_GRADIENT) & shares.options.reshards[graph.point]
     uses = (graph.memory.weights > 0) | reshards
-    rows = np.flatnonzero((local.owners > 1) & np.where(zero == 3, uses, (zero > 0) & updates))
+    # momenta of matrices, where the optimizer needs all of a matrix
+    gathered = np.where(updates & (zero > 0), graph.attributes.get(GATHERED, 0.0), 0.0)
+    moves = np.where(zero == 3, uses | (gathered > 0.0), (zero > 0) & updates)
+    rows = np.flatnonzero((local.owners > 1) & moves)
     out.collective[rows], out.ranks[rows] = ALL_GATHER, local.owners[rows]
     out.group[rows] = (shares.columns * shardings.owners[entry] + graph.layer.kind)[rows]
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
+    element = np.where((zero == 3) & updates, 0.0, shares.weight[graph.point])[rows] + gathered[rows]
     # once for all steps
-    out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.launches.repeat[rows]
+    out.bytes[rows] = element * weights / graph.launches.repeat[rows]
 
 
 def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], out: Supergraph) -> None:

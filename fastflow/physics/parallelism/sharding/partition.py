@@ -265,7 +265,8 @@ def _fused(
             is_pass = graph_kernel.kind == ON_ACTIVATIONS and (
                 graph_kernel.phase == FORWARD or op_type.times_backward
             )
-            if op_type.time is not None and (is_pass or graph_kernel.kind in PRODUCTS):
+            is_timed = graph_kernel.phase == UPDATE if op_type.times_update else is_pass
+            if op_type.time is not None and (is_timed or graph_kernel.kind in PRODUCTS):
                 by_type.setdefault(op_type, []).append(index)
         for op_type, indices in by_type.items():
             starts = graph.offset[np.flatnonzero(graph.structure == number)]
@@ -284,13 +285,14 @@ def _share(
     point = graph.point[rows]
     offset = shares.columns * point + graph.layer.kind[rows]
     entry = shares.first[offset] + rows
-    is_pass = local.m[rows] == 0
+    is_pass, is_update = local.m[rows] == 0, graph.phase[rows] == UPDATE
+    cols = np.where(is_update, local.cols[rows], local.activation_cols[rows])
     return Share(
         device=point,
         kind=graph.kind[rows],
-        m=local.m[rows],
+        m=np.where(is_update, local.inner[rows], local.m[rows]),
         k=local.k[rows],
-        n=np.where(is_pass, local.activation_cols[rows], local.n[rows]),
+        n=np.where(is_pass, cols, local.n[rows]),
         batch=local.batch[rows],
         rows=graph.rows[rows],
         products=graph.launches.products[rows],

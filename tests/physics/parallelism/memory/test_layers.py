@@ -92,3 +92,84 @@ def test_what_moves_is_what_lies_with_the_host():
     assert read == pytest.approx(2 * 8192 * 4096)  # bf16, what a layer reads of a sequence
     added = many["time_s"] - few["time_s"] - (many["update_s"] - few["update_s"])
     assert added == pytest.approx(2 * 8 * read / 1e7, rel=1e-6)
+
+
+ZERO3 = (*ONE_DEVICE, "parallel.zero_stage=3")
+
+
+def test_offloaded_weights_move_for_each_pass():
+    """One device, a slow link: weights in twice for each of eight micro-batches, gradients out meanwhile."""
+    link = "parallel.host_bandwidth='10 MB/s'"
+    away = run(*ZERO3, "parallel.offload=weights", link)
+    none = run(*ZERO3, link)
+    weights = none["gradient_B"]  # bf16 as they are
+    assert away["weight_B"] == away["gradient_B"] == away["optimizer_B"] == 0
+    assert away["host_B"] == pytest.approx(8 * weights)  # 2 and 2, a master of 4, two moments of 4
+    largest = 2 * 4096 * 128256
+    assert away["buffer_B"] == pytest.approx(none["buffer_B"] + 2 * largest)
+    passes = away["time_s"] - away["update_s"]
+    assert passes == pytest.approx(2 * 8 * weights / 1e7, rel=1e-6)
+    assert away["update_s"] == pytest.approx(6 * weights / 1e7)
+
+
+def test_all_is_weights_too_where_zero_shards_them():
+    every, weights = (run(*ZERO3, f"parallel.offload={what}") for what in ("all", "weights"))
+    assert every["weight_B"] == 0
+    assert every["footprint_B"] < weights["footprint_B"]
+    kept = run(*ZERO3, "parallel.offload=all", "parallel.reshard_after_forward=false")
+    assert kept["weight_B"] == kept["gradient_B"] > 0
+
+
+def test_drives_are_slower_than_the_link():
+    slow = ("parallel.offload_device=nvme", "parallel.nvme_bandwidth='10 MB/s'")
+    drives = run(*ZERO3, "parallel.offload=all", *slow)
+    host = run(*ZERO3, "parallel.offload=all", "parallel.host_bandwidth='10 MB/s'")
+    assert drives["update_s"] == pytest.approx(host["update_s"])
+    assert drives["time_s"] < host["time_s"]  # activations stay in the host's memory
+    assert drives["host_B"] == host["host_B"]
+
+
+@pytest.mark.parametrize("offload", ["optimizer", "weights"])
+def test_the_host_updates_at_the_rate_of_its_memory(offload):
+    """Of a weight it reads a gradient, a master and two moments, and writes these and the weight: 28 B."""
+    update = ("parallel.offload_update=host", f"parallel.offload={offload}")
+    row = run(*ZERO3, *update, "parallel.host_memory_bandwidth='1 GB/s'")
+    weights = run(*ZERO3)["gradient_B"] / 2
+    assert row["update_s"] == pytest.approx(weights * (2 + 2 * 12 + 2) / 1e9)
+    slow_link = run(*ZERO3, *update, "parallel.host_bandwidth='1 MB/s'")
+    moved = 0 if offload == "weights" else 2 * weights / 1e6
+    assert slow_link["update_s"] == pytest.approx(max(moved, weights * 28 / 35e9))
+    drives = run(*ZERO3, *update, "parallel.offload_device=nvme", "parallel.nvme_bandwidth='1 MB/s'")
+    assert drives["update_s"] == pytest.approx(weights * 12 / 1e6)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("zero_stage=2", "offload=weights"), "parallel.offload=weights is invalid: expected none,"),
+        (
+            ("zero_stage=3", "offload=weights", "reshard_after_forward=false"),
+            "parallel.reshard_after_forward=false is invalid: expected true where parallel.offload=weights",
+        ),
+        (
+            ("zero_stage=3", "offload=weights", "offload_update=host"),
+            "parallel.offload_update=host is invalid: expected device where model.optimizer=muon",
+        ),
+    ],
+)
+def test_what_cannot_be_offloaded_is_one_line(given, expected):
+    row = run(*ONE_DEVICE, *(f"parallel.{one}" for one in given), "model.optimizer=muon")
+    assert row["reason"].startswith(expected)
+
+
+def test_deepspeed_has_buffers_of_its_own():
+    """A billion gathered weights and half a billion gradients, or as many as there are."""
+    base = ("model=llama2_7b", "system=dgx_a100", "system.devices=4", "parallel.strategy=d4", "model.batch=8")
+    base = (*base, "parallel.zero_stage=3", "parallel.grad_reduce=microbatch")
+    plain = run(*base)
+    assert plain["buffer_B"] < 0.6e9
+    row = run(*base, "parallel.max_live_parameters=1e9", "parallel.reduce_bucket_size=5e8")
+    assert row["buffer_B"] == 2 * 1e9 + 2 * 5e8
+    assert run(*base, "framework=deepspeed")["buffer_B"] == row["buffer_B"]
+    few = run(*base, "parallel.max_live_parameters=1e12")
+    assert few["buffer_B"] - plain["buffer_B"] < 2 * plain["parameters"]

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastflow.physics.workload.precision import STATES
 from tests.naive import lstm_lm, sharding
 from tests.support.checks import cases, near
 
@@ -19,7 +18,7 @@ def base(compose):
 @given(
     st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 100_000), st.integers(1, 4),
     st.integers(1, 50), st.booleans(), st.sampled_from(["fp16", "bf16", "fp32"]),
-    st.sampled_from(sorted(STATES)), st.sampled_from([1, 2, 7, 512]),
+    st.sampled_from(["adam", "momentum", "sgd"]), st.sampled_from([1, 2, 7, 512]),
 )  # fmt: skip
 @example(16384, 16384, 800_000, 2, 20, True, "fp16", "sgd", 512)
 @example(16384, 16384, 800_000, 2, 20, False, "fp16", "sgd", 512)
@@ -81,7 +80,7 @@ def test_memory_of_a_sharded_layer(base, predict, strategy, cut, rows, columns):
 
 @given(
     st.integers(1, 4096), st.integers(1, 4096), st.integers(1, 100_000), st.integers(1, 4),
-    st.integers(1, 50), st.booleans(), st.sampled_from(sorted(STATES)),
+    st.integers(1, 50), st.booleans(), st.sampled_from(["adam", "momentum", "sgd"]),
 )  # fmt: skip
 @example(16384, 16384, 800_000, 2, 20, True, "sgd")
 @example(16384, 16384, 800_000, 2, 20, True, "adam")

@@ -21,6 +21,7 @@ PRE, SANDWICH, POST, PARALLEL, PARALLEL_NORMS = "pre", "sandwich", "post", "para
 NO_BIAS, OF_QKV, OF_ATTENTION, ALL = "none", "qkv", "attention", "all"
 BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
 KERNELS = ("library", "flash1", "flash2")
+LOSSES = ("whole", "eager", "chunked", "fused", "cut")
 ROTARY, LEARNED, ALIBI, NO_POSITIONS = "rotary", "learned", "alibi", "none"
 # operations of an element: those of operators of these names; ReLU, then its square (So et al., Primer,
 # arXiv:2109.08668)
@@ -135,6 +136,10 @@ SIZES = (
     ),
     grouped_gemm.POWER_LAW,
     count("model.vocabulary", "tokens in the vocabulary"),
+    count(
+        "model.loss_chunks", "chunks of tokens of losses that work in chunks; 0: the number of their authors",
+        low=0, high=4096,
+    ),
     Column(
         "model.train_tokens", "float", "",
         "tokens of the whole training, for train_s, train_energy_J and train_usd", 0.0, 1e18,
@@ -197,6 +202,13 @@ STRUCTURE = (
         "true: GEMMs add weight gradients to the wider sums (precision.gradient) themselves; false:"
         " separate passes do this",
     ),
+    text(
+        "model.loss",
+        "what the loss keeps of the logits in training: fp32 (whole: Megatron), the model's type and fp32"
+        " (eager: PyTorch), the model's type (chunked: torchtune), or nothing, with head and loss in chunks"
+        " (fused: Liger) or logits recomputed (cut: cut cross entropy)",
+        LOSSES,
+    ),
 )
 DEFAULTS: Mapping[str, Any] = {
     "model.size": 0.0, "model.batch": 1024, "model.sequence": 4096, "model.layers": 32, "model.hidden": 4096,
@@ -216,6 +228,7 @@ DEFAULTS: Mapping[str, Any] = {
     "model.dropout": False, "model.train_tokens": 1e12, "model.train_tokens_per_parameter": 0.0,
     "model.fused_attention": True,
     "model.fused_gradients": True, "model.attention_kernel": KERNELS[0],
+    "model.loss": LOSSES[0], "model.loss_chunks": 0,
 }  # fmt: skip
 """Defaults of null without a config.json: a Llama 2 of 7 billion parameters."""
 
@@ -264,6 +277,7 @@ class Sizes(NamedTuple):
     adapter_rank: Size
     power_law: Any
     vocabulary: Size
+    loss_chunks: Size
     positions: Size
     activation_bytes: Size  # of an element, for masks of a byte
 
@@ -302,6 +316,7 @@ def sizes_of(points: Inputs, kind: LayerKind | None = None) -> Sizes:
         "experts": with_default(stated["experts"], 1), "topk": with_default(stated["topk"], 1),
         "expert_ffn": expert_ffn, "shared_ffn": shared,
         "positions": with_default(stated["positions"], stated["sequence"]),
+        "loss_chunks": stated.get("loss_chunks", 0),
         "index_block": with_default(stated["index_block"], 1),
         "compression": with_default(stated["compression"], 1),
         "output_groups": with_default(stated["output_groups"], 1),

@@ -62,6 +62,9 @@ from fastflow.physics.workload.models.transformer.layer_embedding import (
 )
 from fastflow.physics.workload.models.transformer.layer_kind import NO_FEED_FORWARD, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
+from fastflow.physics.workload.models.transformer.losses import DEFAULT as WHOLE
+from fastflow.physics.workload.models.transformer.losses import KEY as LOSS
+from fastflow.physics.workload.models.transformer.losses import LOSSES, Loss, chunks_of
 from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes, untied_names
 from fastflow.physics.workload.models.transformer.quantized import quantised
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, Size, connect
@@ -75,12 +78,7 @@ TIED_LOOKUP = replace(lookup.TYPE, title="lookup, tied", gradient=NO_GRADIENT)
 """Kernels whose weights are owned by another kernel: the embedding or the head."""
 SHARED_LOOKUP = replace(lookup.TYPE, title="lookup, shared", gradient=DENSE)
 """Owns the weights of a tied head, whose gradient is dense."""
-LOGIT_BYTES = 4  # logits are kept in fp32 (arXiv:2205.05198, section 4.3)
-# Bytes that the loss moves for each logit, in fp32 (NVIDIA/Megatron-LM, megatron/core/tensor_parallel/
-# cross_entropy.py at 00611e6): conversion (6), maximum (4), difference to it (8), exponentials (8), their sum
-# (4) and shares of it (8), each in place; of the gradient, scaling (8) and conversion (6). Its fused variant
-# (megatron/core/fusions/fused_cross_entropy.py at 0cb4a9c) makes one pass of difference and exponentials.
-LOSS_BYTES, LOSS_BACKWARD_BYTES = 38.0, 14.0
+LOGIT_BYTES = 4  # of a logit that a server samples from, in fp32
 LAST_NODE = "add"  # name of a layer's last node
 KEPT_SHARDED = tuple(pointwise.TYPES[name] for name in ("layernorm", "rmsnorm", "add"))
 """Types whose output every device saves sharded: under sequence parallelism, the device's tokens."""
@@ -311,28 +309,34 @@ def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...
     """Return the last norm, the logits of the vocabulary and their loss."""
     streams = [reduced(size, "sum of streams", read)] if has_streams(points) else []
     last = layer_norm(points, size, "head norm", streams[0].name if streams else read)
-    return tuple(_with_part(HEAD, (*streams, last, *logits_and_loss(size, last.name, tied))))
+    loss = LOSSES[str(points[LOSS][0])] if LOSS in points else LOSSES[WHOLE]
+    return tuple(_with_part(HEAD, (*streams, last, *logits_and_loss(size, last.name, tied, loss))))
 
 
-def logits_and_loss(size: Sizes, read: str, tied: bool) -> list[Node]:
+def logits_and_loss(size: Sizes, read: str, tied: bool, loss: Loss = LOSSES[WHOLE]) -> list[Node]:
     """Return the logits of the vocabulary for every token, and their loss."""
+    chunks = chunks_of(loss, size)
     logits = gemm(
         "logits", size, size.hidden, size.vocabulary, read, (HIDDEN_COLUMNS, VOCABULARY), keeps=0,
         keeps_whole=0, wide=True,
     )  # fmt: skip
-    logits = logits._replace(type=TIED_PRODUCT) if tied else logits
-    return [logits, loss_of(size, size.vocabulary, "logits")]
+    logits = logits._replace(type=_tied(loss.head) if tied else loss.head)
+    nodes = [logits, loss_of(size, size.vocabulary, "logits", loss)]
+    if not loss.in_chunks:
+        return nodes
+    return [node._replace(rows=-(-size.tokens // chunks), steps=chunks) for node in nodes]
 
 
-def loss_of(size: Sizes, classes: Size, read: str) -> Node:
+def loss_of(size: Sizes, classes: Size, read: str, loss: Loss = LOSSES[WHOLE]) -> Node:
     """Return the loss of the logits of every token."""
+    moved, moved_backward = (
+        moves.of(size.activation_bytes) / size.activation_bytes for moves in (loss.forward, loss.backward)
+    )
     return Node(
         name="loss", type=rowwise.TYPE, rows=size.tokens, cols=classes, reads=(read,),
-        cost=PassCost(
-            LOSS_BYTES / size.activation_bytes, LOSS_FLOP, LOSS_BACKWARD_BYTES / size.activation_bytes,
-            LOSS_BACKWARD_FLOP,
-        ),
-        keeps=LOGIT_BYTES * mask(size, classes), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
+        cost=PassCost(moved, LOSS_FLOP, moved_backward, LOSS_BACKWARD_FLOP),
+        keeps=loss.kept.cols(size, classes) + mask(size, loss.kept_of_token),
+        transient=loss.transient.cols(size, classes), keeps_whole=0, dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
 
 

@@ -73,6 +73,8 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     most = inputs["model.positions"]
     wrong = (most > 0) & (inputs["model.sequence"] > most)
     yield wrong, "model.sequence", "model.positions", "at most the {} tokens of model.positions"
+    wrong = inputs["model.loss_chunks"] > inputs["model.sequence"]
+    yield wrong, "model.loss_chunks", "model.sequence", "at most the {} tokens of model.sequence"
     yield from _invalid_layers(inputs)
 
 
