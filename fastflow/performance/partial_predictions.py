@@ -63,7 +63,9 @@ def lower_bounds(inputs: Inputs, refused: ReasonColumn) -> LowerBounds:
     shards = shard(points, graph)
     timing, _ = time_kernels(points, graph, shards)
     pipe = partition(points, graph, timing)
-    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies_embedding(points.inputs))
+    layers = layer_memory(
+        graph, shards.kernels, pipe.chunks, copies_embedding(points.inputs), points.inputs
+    )
     time, memory = np.full((2, reason.size), np.nan)
     time[points.rows] = pipe.busiest
     memory[points.rows] = footprint(points.inputs, graph, shards, pipe, layers, points.precision).total

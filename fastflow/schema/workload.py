@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fastflow.core.field import Column, count, text
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION
+from fastflow.physics.workload.models.transformer.lora import LORA
 from fastflow.physics.workload.precision import FORMATS, STATES
 
 
@@ -56,4 +57,5 @@ WORKLOAD: tuple[Column, ...] = (
     text("model.strategy", "strategy of the published study, the default of parallel.strategy"),
     *_family_columns(),
     *VISION,
+    *LORA,
 )

@@ -46,8 +46,11 @@ LAYER_KINDS = ("embedding", "hidden", "softmax")
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
 PARTS = ("other", "attention", "feed_forward", "experts", "lm_head")
 
-# weights that a kernel owns: frozen ones have no gradient and no optimizer state
-NO_WEIGHTS, TRAINED, FROZEN = 0, 1, 2
+# weights that a kernel owns: frozen ones have no gradient and no optimizer state; those of a base are frozen
+# beside trained adapters, and ZeRO shards them
+NO_WEIGHTS, TRAINED, FROZEN, BASE = 0, 1, 2, 3
+BASE_SHARE = "base_share"
+"""Attribute of a kernel that owns weights of a base: their bytes, as a share of those of trained weights."""
 
 # how a kernel's result becomes a weight gradient
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
@@ -143,7 +146,7 @@ NO_COMM: Comm[Count] = Comm(0, 0, 0, 0, peer_kind=HIDDEN, wait=1, side=0)
 class Memory(NamedTuple, Generic[Number]):
     """Weights and saved activations of a kernel."""
 
-    weights: Number  # TRAINED or FROZEN on the kernel that owns them, inner x cols for each of its products
+    weights: Number  # TRAINED, FROZEN or BASE on the kernel that owns them, inner x cols for each of its products
     saved_cols: Number  # columns saved for the backward pass, sharded with the layer
     saved_whole_cols: Number  # saved whole under Row-Column, since the product reads them whole
     selective: Number  # 1: selective recomputation launches the forward kernel once more

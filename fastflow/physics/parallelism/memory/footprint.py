@@ -11,6 +11,7 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
 from fastflow.physics.parallelism.memory.layers import (
     LayerMemory,
+    conversion_buffer,
     kept_activations,
     offload_of,
     owned_weights,
@@ -20,7 +21,7 @@ from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supe
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
-from fastflow.physics.workload.graph import REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
+from fastflow.physics.workload.graph import BASE_SHARE, REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
 from fastflow.physics.workload.precision import Precision
 
 
@@ -229,6 +230,9 @@ def footprint(
         activation_size = np.where(inputs["model.training"], activation_size, 0.0)
         sizes = _Sizes(full_bytes, precision.weight, shard_bytes, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
+    buffers = _buffers(graph, shards, zero) + fullest.recomputed * activation_size
+    if BASE_SHARE in graph.attributes:
+        buffers += conversion_buffer(graph, shards.kernels, precision)
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
     return Footprint(
         weights=elements[2] * weight + elements[0] * master + fullest.frozen * precision.weight,
@@ -236,7 +240,7 @@ def footprint(
         optimizer=elements[0] * state,
         activations=fullest.activations * activation_size,
         stage=fullest.stage,
-        buffers=_buffers(graph, shards, zero) + fullest.recomputed * activation_size,
+        buffers=buffers,
         host=elements[0] * (precision.master - master + precision.state - state)
         + fullest.offloaded * activation_size,
     )

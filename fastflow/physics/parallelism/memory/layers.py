@@ -16,10 +16,22 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.physics.parallelism.defaults import zero_stage
 from fastflow.physics.parallelism.options import OFFLOADS
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.workload.graph import FORWARD, FROZEN, HIDDEN, TRAINED, Graph
+from fastflow.physics.workload.graph import (
+    BASE,
+    BASE_SHARE,
+    FORWARD,
+    FROZEN,
+    HIDDEN,
+    ON_WEIGHTS,
+    TRAINED,
+    Graph,
+    max_by_point,
+)
+from fastflow.physics.workload.precision import Precision
 
 _, OPTIMIZER, ACTIVATIONS, ALL = OFFLOADS
 
@@ -30,7 +42,9 @@ class LayerMemory(NamedTuple):
     first: Ints  # point p has layers first[p] to first[p + 1]
     weights: Floats
     sharded_weights: Floats  # of the weights, sharded over the devices that have the same ones
-    frozen: Floats  # weights without gradient and optimizer state, which no devices shard
+    # weights without gradient and optimizer state; those of a base by their bytes, as a share of a trained
+    # weight's, and sharded where `sharded_base` says so: other frozen weights no devices shard
+    frozen: Floats
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
@@ -83,16 +97,45 @@ def kept_activations(graph: Graph, local: LocalKernels, row: int, with_activatio
 
 
 def layer_memory(
-    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools
+    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools, inputs: Inputs
 ) -> LayerMemory | None:
     """Return weights and activations of every layer of every point, None of graphs without layer runs.
 
-    copies: whether the last of several stages has a copy of the embedding's table, (points,).
+    copies: whether the last of several stages has a copy of the embedding's table, (points,); inputs: read
+    of graphs with a frozen base, as `sharded_base` says.
     """
     if chunks is None:
         return None
     first = np.concatenate([[0], np.cumsum(chunks.layers)])
-    return _layer_memory(graph.numbers, local, chunks, first, copies)
+    memory = _layer_memory(graph.numbers, local, chunks, first, copies)
+    if BASE_SHARE not in graph.attributes:
+        return memory
+    rows = np.flatnonzero(graph.memory.weights == BASE)
+    point = graph.point[rows]
+    elements = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
+    elements = np.where(sharded_base(inputs)[point], np.ceil(elements / local.owners[rows]), elements)
+    elements *= graph.attributes[BASE_SHARE][rows]
+    of_layers = np.bincount(first[point] + graph.layer.number[rows], elements, int(first[-1]))
+    return memory._replace(frozen=memory.frozen + of_layers)
+
+
+def sharded_base(inputs: Inputs) -> Bools:
+    """Return whether devices with the same weights shard those of a frozen base, as ZeRO-3 does; (points,).
+
+    inputs: as of `zero_stage`, and `parallel.reshard_after_forward`.
+    """
+    shards: Bools = (zero_stage(inputs) >= 3) & inputs["parallel.reshard_after_forward"]
+    return shards
+
+
+def conversion_buffer(graph: Graph, local: LocalKernels, precision: Precision) -> Floats:
+    """Return the bytes of the largest weights that a pass converts before their product, (points,).
+
+    Of experts those of one expert, since each is converted for itself.
+    """
+    converts = (graph.kind == ON_WEIGHTS) & (graph.phase == FORWARD)
+    elements = np.where(converts, 1.0 * local.inner * local.cols, 0.0)
+    return max_by_point(graph, elements) * precision.operand
 
 
 @kernel

@@ -23,6 +23,7 @@ from fastflow.physics.workload.graph import (
     ALL_REDUCE,
     ALL_TO_ALL,
     BACKWARD,
+    BASE_SHARE,
     BATCHED,
     FORWARD,
     INPUT_GRADIENT,
@@ -260,6 +261,9 @@ def write_fetch(
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     # once for all steps
     out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.launches.repeat[rows]
+    if BASE_SHARE in graph.attributes:
+        share = graph.attributes[BASE_SHARE][rows]
+        out.bytes[rows] *= np.where(share > 0.0, share, 1.0)
 
 
 def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], out: Supergraph) -> None:

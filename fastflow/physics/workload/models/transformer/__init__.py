@@ -26,6 +26,11 @@ from fastflow.physics.workload.models.transformer.encoder.vision import (
     trained_grid,
     trains_images,
 )
+from fastflow.physics.workload.models.transformer.lora import (
+    adapter_structure,
+    invalid_adapters,
+    without_adapters,
+)
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.parameters import parameters
 from fastflow.physics.workload.models.transformer.valid_sizes import (
@@ -77,6 +82,7 @@ def _order(inputs: Inputs) -> Order:
 def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, those of towers among them."""
     yield from invalid_sizes(inputs)
+    yield from invalid_adapters(inputs)
     images = trains_images(inputs)
     if not images.any():
         return
@@ -96,11 +102,15 @@ def _layers(inputs: Inputs) -> Ints:
 
 
 def _extra_structure(inputs: Inputs) -> tuple[Bools | Texts, ...]:
-    return (*extra_structure(inputs), *tower_structure(inputs))
+    return (*extra_structure(inputs), *tower_structure(inputs), *adapter_structure(inputs))
 
 
 def _parameters(points: Inputs) -> tuple[Floats, Floats]:
-    """Return total and active parameters; a vision tower's are not active, as a token of text needs none."""
+    """Return total and active parameters, without adapters.
+
+    A vision tower's are not active, as a token of text needs none.
+    """
+    points = without_adapters(points)
     if not has_tower(points):
         return parameters(points)
     total, active = parameters({key: column for key, column in points.items() if not key.startswith(PREFIX)})

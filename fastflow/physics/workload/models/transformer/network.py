@@ -62,6 +62,7 @@ from fastflow.physics.workload.models.transformer.layer_embedding import (
 )
 from fastflow.physics.workload.models.transformer.layer_kind import NO_FEED_FORWARD, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
+from fastflow.physics.workload.models.transformer.lora import adapted_layers, adapts
 from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes, untied_names
 from fastflow.physics.workload.models.transformer.quantized import quantised
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, Size, connect
@@ -97,12 +98,12 @@ def network(points: Inputs, after_embedding: AfterEmbedding | None = None) -> Ne
     """
     size, pattern = sizes_of(points), str(points[KEY][0])
     counts = times(pattern, single(points["model.layers"]))
-    layers = [Layer("embedding", EMBEDDING, embedding(points, size))]
-    if after_embedding:
-        layers += after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
-    layers += [
-        Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
-        for kind, count in counts.items()
+    layers = [
+        Layer("embedding", EMBEDDING, embedding(points, size)),
+        *(
+            Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
+            for kind, count in counts.items()
+        ),
     ]
     head_input, tied = INPUT, bool(points["model.tied"][0])
     if modules := int(points["model.mtp"][0]):
@@ -113,6 +114,10 @@ def network(points: Inputs, after_embedding: AfterEmbedding | None = None) -> Ne
             Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=modules),
         ]
     layers.append(Layer("head", SOFTMAX, _head(points, size, head_input, tied)))
+    if adapts(points):
+        layers = adapted_layers(points, size, layers, counts)
+    if after_embedding:
+        layers[1:1] = after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
     return finished(points, size, layers)
 
 
@@ -140,7 +145,7 @@ def _regather_inputs(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     parts = {INPUT, *(node.name for node in nodes if node.type in KEPT_SHARDED)}
     return tuple(
         node._replace(passes=node.passes._replace(regathers_input=True))
-        if node.type.kind == PRODUCT and node.reads[0] in parts
+        if node.type.kind == PRODUCT and node.reads[0] in parts and not node.frozen
         else node
         for node in nodes
     )

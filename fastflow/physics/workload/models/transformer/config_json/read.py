@@ -39,6 +39,7 @@ from fastflow.physics.workload.models.transformer.encoder import dimensions as e
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION, with_tower
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
+from fastflow.physics.workload.models.transformer.lora import with_adapters
 
 KEY, NAME = "model.config", "model.name"
 TOWER_KEYS = frozenset(column.name for column in VISION)
@@ -66,7 +67,7 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     if family == encoder.NAME:
         others = encoder.with_image_size(others, leaves)
     unused = _UNUSED if defaults is DEFAULTS else {KEY, encoder.IMAGE_SIZE}
-    return with_tower({key: None for key in leaves if key not in unused} | others)
+    return with_adapters(with_tower({key: None for key in leaves if key not in unused} | others))
 
 
 def is_filled(leaves: Mapping[str, Any], key: str) -> bool:
