@@ -73,7 +73,7 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
     # 6. Schedule kernels and edges (6.5); then memory, energy and the bottleneck stage are known
     columns, chip, precision = points.inputs, points.chip, points.precision
     copies = copies_embedding(columns)
-    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies, columns)
+    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies, columns, precision)
     iterations = schedule_iterations(columns, chip, graph, pipe, timing, communication, layers, precision)
     timeline, blocks = iterations.timeline, iterations.pipeline_blocks
     prediction = Prediction(

@@ -18,7 +18,7 @@ from fastflow.core.tables import Ints
 from fastflow.physics.workload.graph import (
     BACKWARD,
     BASE,
-    BASE_SHARE,
+    BASE_BYTES,
     DENSE,
     FORWARD,
     HIDDEN,
@@ -62,7 +62,7 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
             launches += instance.node.type.prologue(network, i, base, precision)
         kernel = _forward(network, i, precision)
         if instance.node.weights == BASE:
-            kernel = _of_base(instance.node, kernel, precision)
+            kernel = _of_base(instance.node, kernel)
         if training:
             kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
@@ -75,10 +75,9 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
     return launches
 
 
-def _of_base(node: Node, kernel: Kernel, precision: Precision) -> Kernel:
-    """Return a kernel that reads weights of a base, with their bytes as a share of a trained weight's."""
-    share = node.base_bytes / precision.weight
-    return kernel._replace(attributes={**kernel.attributes, BASE_SHARE: share})
+def _of_base(node: Node, kernel: Kernel) -> Kernel:
+    """Return a kernel that reads weights of a base, with the bytes of one."""
+    return kernel._replace(attributes={**kernel.attributes, BASE_BYTES: node.base_bytes})
 
 
 def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
@@ -166,7 +165,7 @@ def backward(network: Network, precision: Precision) -> list[Kernel]:
         if instance.node.frozen:
             gradients = [gradient for gradient in gradients if not gradient.comm.side]
         if instance.node.weights == BASE:
-            gradients = [_of_base(instance.node, gradient, precision) for gradient in gradients]
+            gradients = [_of_base(instance.node, gradient) for gradient in gradients]
         if gradients and len(instance.node.type.reads) > 1:
             previous, at = (launches, _last(launches)) if launches else (gradients, 0)
             previous[at] = _regather_operand(network, i, previous[at])

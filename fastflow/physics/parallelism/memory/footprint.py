@@ -21,7 +21,7 @@ from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supe
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
-from fastflow.physics.workload.graph import BASE_SHARE, REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
+from fastflow.physics.workload.graph import BASE_BYTES, REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
 from fastflow.physics.workload.precision import Precision
 
 
@@ -231,7 +231,7 @@ def footprint(
         sizes = _Sizes(full_bytes, precision.weight, shard_bytes, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
     buffers = _buffers(graph, shards, zero) + fullest.recomputed * activation_size
-    if BASE_SHARE in graph.attributes:
+    if BASE_BYTES in graph.attributes:
         buffers += conversion_buffer(graph, shards.kernels, precision)
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
     return Footprint(

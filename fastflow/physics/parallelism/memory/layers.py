@@ -22,7 +22,7 @@ from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.workload.graph import (
     BASE,
-    BASE_SHARE,
+    BASE_BYTES,
     FORWARD,
     FROZEN,
     HIDDEN,
@@ -97,24 +97,25 @@ def kept_activations(graph: Graph, local: LocalKernels, row: int, with_activatio
 
 
 def layer_memory(
-    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools, inputs: Inputs
-) -> LayerMemory | None:
+    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools, inputs: Inputs,
+    precision: Precision,
+) -> LayerMemory | None:  # fmt: skip
     """Return weights and activations of every layer of every point, None of graphs without layer runs.
 
-    copies: whether the last of several stages has a copy of the embedding's table, (points,); inputs: read
-    of graphs with a frozen base, as `sharded_base` says.
+    copies: whether the last of several stages has a copy of the embedding's table, (points,); inputs, and
+    bytes of a trained weight: read of graphs with a frozen base.
     """
     if chunks is None:
         return None
     first = np.concatenate([[0], np.cumsum(chunks.layers)])
     memory = _layer_memory(graph.numbers, local, chunks, first, copies)
-    if BASE_SHARE not in graph.attributes:
+    if BASE_BYTES not in graph.attributes:
         return memory
     rows = np.flatnonzero(graph.memory.weights == BASE)
     point = graph.point[rows]
     elements = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     elements = np.where(sharded_base(inputs)[point], np.ceil(elements / local.owners[rows]), elements)
-    elements *= graph.attributes[BASE_SHARE][rows]
+    elements *= graph.attributes[BASE_BYTES][rows] / precision.weight[point]
     of_layers = np.bincount(first[point] + graph.layer.number[rows], elements, int(first[-1]))
     return memory._replace(frozen=memory.frozen + of_layers)
 

@@ -23,7 +23,7 @@ from fastflow.physics.workload.graph import (
     ALL_REDUCE,
     ALL_TO_ALL,
     BACKWARD,
-    BASE_SHARE,
+    BASE_BYTES,
     BATCHED,
     FORWARD,
     INPUT_GRADIENT,
@@ -261,9 +261,10 @@ def write_fetch(
     weights = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
     # once for all steps
     out.bytes[rows] = shares.weight[graph.point[rows]] * weights / graph.launches.repeat[rows]
-    if BASE_SHARE in graph.attributes:
-        share = graph.attributes[BASE_SHARE][rows]
-        out.bytes[rows] *= np.where(share > 0.0, share, 1.0)
+    if BASE_BYTES in graph.attributes:
+        stored = graph.attributes[BASE_BYTES][rows]
+        of_base = stored * weights / graph.launches.repeat[rows]
+        out.bytes[rows] = np.where(stored > 0.0, of_base, out.bytes[rows])
 
 
 def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], out: Supergraph) -> None:

@@ -1,4 +1,4 @@
-"""Fine-tuning with adapters: LoRA (Hu et al., arXiv:2106.09685) and QLoRA (Dettmers et al., arXiv:2305.14314).
+"""Fine-tuning with adapters: LoRA (arXiv:2106.09685) and QLoRA (arXiv:2305.14314).
 
 Beside a product Y = X W of frozen weights W, two narrow products are trained: Y = X W + s (X A) B, of `rank`
 columns between them. Frozen weights have no gradient, no optimizer state and no master copy; backward they
@@ -59,7 +59,9 @@ NO_ADAPTERS = "the model has no adapters"
 LORA: tuple[Column, ...] = tuple(
     column._replace(absent=NO_ADAPTERS)
     for column in (
-        count(RANK, "columns between the two products of an adapter (LoRA's r); 0: no adapters", low=0, high=1e6),
+        count(
+            RANK, "columns between the two products of an adapter (LoRA's r); 0: no adapters", low=0, high=1e6
+        ),
         text(
             TARGETS,
             "products with adapters: of attention and other mixers, of the feed-forward part with shared"
