@@ -16,10 +16,14 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
 from fastflow.physics.workload.models.transformer.encoder.network import parameters as of_encoder
 from fastflow.physics.workload.models.transformer.encoder.network import tower_layers
 from fastflow.physics.workload.models.transformer.encoder.vision import (
+    FROZEN,
+    FROZEN_LANGUAGE,
     IMAGES,
     LAYERS,
     PREFIX,
     as_tower_key,
+    freezes_language,
+    frozen_projector,
     has_tower,
     tower_inputs,
     tower_structure,
@@ -27,7 +31,9 @@ from fastflow.physics.workload.models.transformer.encoder.vision import (
     trains_images,
 )
 from fastflow.physics.workload.models.transformer.lora import (
+    RANK,
     adapter_structure,
+    has_adapters,
     invalid_adapters,
     without_adapters,
 )
@@ -52,7 +58,9 @@ def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
 
 def _network(points: Inputs) -> Network:
     """Return the network of models with the same structure, with the tower of training sequences' images."""
-    return network(points, tower_layers if trains_images(points)[0] else None)
+    if not trains_images(points)[0]:
+        return network(points)
+    return network(points, tower_layers, freezes_language(points))
 
 
 def _tower_layers(inputs: Inputs) -> Ints:
@@ -84,6 +92,9 @@ def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield from invalid_sizes(inputs)
     yield from invalid_adapters(inputs)
     images = trains_images(inputs)
+    if has_tower(inputs):
+        wrong = inputs[FROZEN_LANGUAGE] & ~images
+        yield wrong, FROZEN_LANGUAGE, IMAGES, "false without images of training sequences"
     if not images.any():
         return
     grid = trained_grid(inputs)
@@ -92,6 +103,12 @@ def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
         key, other_key, allowed = map(as_tower_key, texts)
         yield images & wrong, key, other_key if other_key in inputs else key, allowed
     many = images & (inputs[IMAGES] * grid.tokens > inputs["model.sequence"])
+    frozen_language = inputs[FROZEN_LANGUAGE]
+    wrong = frozen_language & inputs[FROZEN] & frozen_projector(inputs)
+    yield wrong, FROZEN_LANGUAGE, FROZEN, "false where the tower and its projector are frozen too ({})"
+    if has_adapters(inputs):
+        wrong = frozen_language & (inputs[RANK] > 0)
+        yield wrong, FROZEN_LANGUAGE, RANK, f"false with {RANK}={{}}, which freezes its weights"
     yield many, IMAGES, "model.sequence", "so few that their tokens are at most the {} of model.sequence"
 
 

@@ -141,16 +141,16 @@ def invalid_adapters(inputs: Inputs) -> Iterator[tuple[Bools, str, str, str]]:
 def adapted_layers(
     points: Inputs, size: Sizes, layers: Sequence[Layer], kinds: Iterable[LayerKind]
 ) -> list[Layer]:
-    """Return the layers of models, from embedding to head, with frozen weights, and with adapters.
+    """Return the layers of models, from embedding to head, with frozen weights, and with adapters if any.
 
     kinds: of the hidden layers, in their order. Embedding, MTP modules and head have no adapters, and are
     stored in 16 bits or more (bitsandbytes quantises linear layers, but for the head).
     """
-    of_layers = iter(kinds)
+    of_layers, options = iter(kinds), _options_of(points)
     wide = _bytes_of_wide(points)
     result = [
         layer._replace(
-            nodes=_adapted(points, size, next(of_layers), layer.nodes)
+            nodes=_adapted(points, size, options, next(of_layers), layer.nodes)
             if layer.kind == HIDDEN
             else tuple(node._replace(frozen=True, base_bytes=wide) for node in layer.nodes)
         )
@@ -158,23 +158,40 @@ def adapted_layers(
     ]
     *nodes, last = result[0].nodes
     first = result[1].times
-    is_run = not (isinstance(first, int) and first == 1)
+    is_run = bool(options.targets) and not (isinstance(first, int) and first == 1)
     return [result[0]._replace(nodes=(*nodes, last._replace(below_run=is_run))), *result[1:]]
 
 
-def _adapted(points: Inputs, size: Sizes, kind: LayerKind, nodes: Sequence[Node]) -> tuple[Node, ...]:
+class _Options(NamedTuple):
+    """The adapters of models with the same structure."""
+
+    rank: Any
+    targets: str  # "": there are no adapters
+    drops: bool
+    base: str
+
+
+def _options_of(points: Inputs) -> _Options:
+    if not adapts(points):
+        return _Options(0, "", False, OPERAND)
+    return _Options(
+        single(points[RANK]), str(points[TARGETS][0]), bool(points[DROPOUT][0]), str(points[BASE][0])
+    )
+
+
+def _adapted(
+    points: Inputs, size: Sizes, options: _Options, kind: LayerKind, nodes: Sequence[Node]
+) -> tuple[Node, ...]:
     """Return the nodes of a layer, frozen, and trained adapters beside the targeted products."""
-    base = str(points[BASE][0])
-    targets, drops = str(points[TARGETS][0]), bool(points[DROPOUT][0])
     result: list[Node] = []
     renamed: dict[str, str] = {}
     for node in nodes:
         fixed = node._replace(reads=tuple(renamed.get(read, read) for read in node.reads))
-        fixed = _stored(points, fixed, base)
-        if not _is_target(node, targets):
+        fixed = _stored(points, fixed, options.base)
+        if not options.targets or not _is_target(node, options.targets):
             result.append(fixed)
             continue
-        sums = _adapter(points, size, kind, fixed, drops)
+        sums = _adapter(size, options, _modules(points, kind, node.name), fixed)
         renamed[node.name] = sums[-1].name
         result += [fixed._replace(keeps=0, keeps_whole=0), *sums]
     return tuple(_without_unread(result))
@@ -222,12 +239,15 @@ def _modules(points: Inputs, kind: LayerKind, name: str) -> int:
     return max(modules, 1)
 
 
-def _adapter(points: Inputs, size: Sizes, kind: LayerKind, base: Node, drops: bool) -> list[Node]:
-    """Return the nodes of a product's adapter; the last one adds its output to that of the product."""
-    rank, modules = single(points[RANK]), _modules(points, kind, base.name)
+def _adapter(size: Sizes, options: _Options, modules: int, base: Node) -> list[Node]:
+    """Return the nodes of a product's adapters; the last one adds their output to that of the product.
+
+    modules: the number of products of a published model that it stands for.
+    """
+    rank = options.rank
     (read, *_) = base.reads
     nodes: list[Node] = []
-    if drops:
+    if options.drops:
         nodes.append(_dropped(size, base, modules))
         read = nodes[-1].name
     trained = base._replace(

@@ -91,10 +91,13 @@ AfterEmbedding = Callable[[Inputs, Sizes, str], list[Layer]]
 """Makes layers, from models, their sizes, and the node that the embedding ends with."""
 
 
-def network(points: Inputs, after_embedding: AfterEmbedding | None = None) -> Network:
+def network(
+    points: Inputs, after_embedding: AfterEmbedding | None = None, frozen: bool = False
+) -> Network:
     """Return the network of models with the same structure.
 
-    after_embedding: makes further layers between embedding and the first layer.
+    after_embedding: makes further layers between embedding and the first layer; frozen: whether these alone
+    are trained.
     """
     size, pattern = sizes_of(points), str(points[KEY][0])
     counts = times(pattern, single(points["model.layers"]))
@@ -114,7 +117,7 @@ def network(points: Inputs, after_embedding: AfterEmbedding | None = None) -> Ne
             Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=modules),
         ]
     layers.append(Layer("head", SOFTMAX, _head(points, size, head_input, tied)))
-    if adapts(points):
+    if frozen or adapts(points):
         layers = adapted_layers(points, size, layers, counts)
     if after_embedding:
         layers[1:1] = after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
