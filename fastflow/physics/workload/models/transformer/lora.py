@@ -277,11 +277,11 @@ def _adapter(size: Sizes, options: _Options, modules: int, base: Node) -> list[N
 def _dropped(size: Sizes, base: Node, modules: int) -> Node:
     """Return the dropout of the inputs of a product's adapters, whose outputs and masks are kept."""
     mask_cols = 1.0 / np.asarray(size.activation_bytes)
-    one = 2.0 + mask_cols  # in, out, and the mask
+    moved = 2.0 + mask_cols  # in, out, and the mask
     return Node(
         name=f"{base.name} lora dropout", type=pointwise.OPERATORS["mul"].base, rows=base.rows,
         cols=base.inner, reads=base.reads[:1], part=base.part, groups=base.groups, frozen=True,
-        cost=PassCost(modules * one, modules * DROPOUT_FLOP, modules * one),
+        cost=PassCost(modules * moved, modules * DROPOUT_FLOP, modules * moved),
         keeps=modules * mask(size, base.inner), keeps_whole=modules * base.inner,
         dims=Dims(base.dims.rows, (), base.dims.inner, base.dims.groups),
     )  # fmt: skip

@@ -133,7 +133,7 @@ def test_a_projector_may_be_trained_alone():
 def test_a_frozen_language_model_is_sharded():
     run = ("TP-1-d8", *TOWER, f"{PREFIX}frozen_language=true")
     whole, shared = row(*run, "parallel.zero_stage=1"), row(*run, "parallel.zero_stage=3")
-    assert shared.weight_B < whole.weight_B / 7.0
+    assert shared.weight_B < whole.weight_B / 6.0  # masters are sharded in both
 
 
 def test_all_of_a_tower_may_be_frozen_in_two_ways():
