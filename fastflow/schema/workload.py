@@ -8,6 +8,7 @@ from fastflow.core.field import Column, count, text
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION
 from fastflow.physics.workload.models.transformer.lora import LORA
+from fastflow.physics.workload.models.transformer.packing import DOCUMENT
 from fastflow.physics.workload.precision import FORMATS, STATES
 
 
@@ -58,4 +59,5 @@ WORKLOAD: tuple[Column, ...] = (
     *_family_columns(),
     *VISION,
     *LORA,
+    DOCUMENT,
 )

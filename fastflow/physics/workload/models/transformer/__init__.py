@@ -38,6 +38,7 @@ from fastflow.physics.workload.models.transformer.lora import (
     without_adapters,
 )
 from fastflow.physics.workload.models.transformer.network import network
+from fastflow.physics.workload.models.transformer.packing import invalid_documents
 from fastflow.physics.workload.models.transformer.parameters import parameters
 from fastflow.physics.workload.models.transformer.valid_sizes import (
     InvalidSizes,
@@ -91,6 +92,7 @@ def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, those of towers among them."""
     yield from invalid_sizes(inputs)
     yield from invalid_adapters(inputs)
+    yield from invalid_documents(inputs)
     images = trains_images(inputs)
     if has_tower(inputs):
         wrong = inputs[FROZEN_LANGUAGE] & ~images

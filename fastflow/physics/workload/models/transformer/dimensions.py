@@ -19,6 +19,7 @@ from fastflow.physics.workload.precision import OUTPUT_BYTES
 RMS, LAYER = "rms", "layer"
 PRE, SANDWICH, POST, PARALLEL, PARALLEL_NORMS = "pre", "sandwich", "post", "parallel", "parallel_norms"
 NO_BIAS, OF_QKV, OF_ATTENTION, ALL = "none", "qkv", "attention", "all"
+DOCUMENTS = "model.document_length"
 BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
 KERNELS = ("library", "flash1", "flash2")
 ROTARY, LEARNED, ALIBI, NO_POSITIONS = "rotary", "learned", "alibi", "none"

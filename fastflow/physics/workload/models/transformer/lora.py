@@ -90,13 +90,8 @@ _READS_OUTPUT = tuple(moe_passes.TYPES.values())
 
 
 def with_adapters(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return leaves with defaults for the null keys of adapters, without them where none is stated."""
-    stated = {key: value for key, value in leaves.items() if key.startswith(PREFIX)}
-    if not stated:
-        return leaves
-    others = {key: value for key, value in leaves.items() if key not in stated}
-    given = {key: value for key, value in stated.items() if value is not None}
-    return {**others, **DEFAULTS, **given} if given else others
+    """Return leaves with defaults for the missing keys of adapters, where one of them is stated."""
+    return {**DEFAULTS, **leaves} if any(key in leaves for key in DEFAULTS) else leaves
 
 
 def has_adapters(inputs: Inputs) -> bool:
