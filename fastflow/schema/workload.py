@@ -9,6 +9,7 @@ from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION
 from fastflow.physics.workload.models.transformer.lora import LORA
 from fastflow.physics.workload.models.transformer.packing import DOCUMENT
+from fastflow.physics.workload.models.transformer.preference import METHOD
 from fastflow.physics.workload.precision import FORMATS, STATES
 
 
@@ -60,4 +61,5 @@ WORKLOAD: tuple[Column, ...] = (
     *VISION,
     *LORA,
     DOCUMENT,
+    METHOD,
 )

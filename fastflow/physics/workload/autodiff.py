@@ -59,9 +59,11 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
     for i, instance in enumerate(network.nodes):
         if instance.node.type.prologue is not None:
             base = _kernel(network, i, FORWARD, instance.node.name)
+            if instance.node.selective < 0:
+                base = base._replace(memory=base.memory._replace(selective=instance.node.selective))
             launches += instance.node.type.prologue(network, i, base, precision)
         kernel = _forward(network, i, precision)
-        if instance.node.weights == BASE:
+        if instance.node.weights >= BASE:
             kernel = _of_base(instance.node, kernel)
         if training:
             kernel = _save_for_backward(network, i, kernel)

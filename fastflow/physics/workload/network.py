@@ -14,6 +14,7 @@ from fastflow.physics.workload.graph import (
     NO_ATTRIBUTES,
     NO_GRADIENT,
     NO_WEIGHTS,
+    OTHERS_BASE,
     TRAINED,
     Attributes,
     Dims,
@@ -112,10 +113,12 @@ class Node(NamedTuple):
     passes: ProductPasses = ProductPasses()
     wide: bool = False  # of a product: computes in the data type of activations
     part: int = 0  # of graph.PARTS
-    # 1: selective recomputation keeps only the inputs of products, and launches it once more
+    # 1: selective recomputation keeps only the inputs of products, and launches it once more; -1: no
+    # recomputation launches it
     selective: int = 0
     frozen: bool = False  # its weights are not trained: it has the gradients of its inputs alone
-    base_bytes: float = 0.0  # of a weight that is frozen beside adapters; 0: no such weights
+    base_bytes: float = 0.0  # of a weight that is frozen beside trained ones; 0: no such weights
+    shares_base: bool = False  # whether another node owns these weights
     # whether it makes the input of a run of layers that train, of which all but the first read such a layer:
     # its output counts as requiring a gradient
     below_run: bool = False
@@ -144,12 +147,14 @@ class Node(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Which inner x cols weights it owns: NO_WEIGHTS, TRAINED, FROZEN or BASE."""
+        """Which inner x cols weights it owns, or reads: of `graph.Memory.weights`."""
         if self.type.gradient == NO_GRADIENT:
             return NO_WEIGHTS
         if not self.frozen:
             return TRAINED
-        return BASE if self.base_bytes else FROZEN
+        if not self.base_bytes:
+            return FROZEN
+        return OTHERS_BASE if self.shares_base else BASE
 
 
 class Layer(NamedTuple):

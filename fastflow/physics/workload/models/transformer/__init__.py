@@ -40,6 +40,11 @@ from fastflow.physics.workload.models.transformer.lora import (
 from fastflow.physics.workload.models.transformer.network import network
 from fastflow.physics.workload.models.transformer.packing import invalid_documents
 from fastflow.physics.workload.models.transformer.parameters import parameters
+from fastflow.physics.workload.models.transformer.preference import (
+    invalid_preferences,
+    preference_structure,
+    sequences_of,
+)
 from fastflow.physics.workload.models.transformer.valid_sizes import (
     InvalidSizes,
     divided_of_layers,
@@ -93,6 +98,7 @@ def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield from invalid_sizes(inputs)
     yield from invalid_adapters(inputs)
     yield from invalid_documents(inputs)
+    yield from invalid_preferences(inputs)
     images = trains_images(inputs)
     if has_tower(inputs):
         wrong = inputs[FROZEN_LANGUAGE] & ~images
@@ -121,7 +127,8 @@ def _layers(inputs: Inputs) -> Ints:
 
 
 def _extra_structure(inputs: Inputs) -> tuple[Bools | Texts, ...]:
-    return (*extra_structure(inputs), *tower_structure(inputs), *adapter_structure(inputs))
+    towers = (*extra_structure(inputs), *tower_structure(inputs))
+    return (*towers, *adapter_structure(inputs), *preference_structure(inputs))
 
 
 def _parameters(points: Inputs) -> tuple[Floats, Floats]:
@@ -149,7 +156,7 @@ FAMILY = Family(
     extra_structure=_extra_structure,
     layers=_layers,
     order=_order,
-    tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
+    tokens=lambda inputs: sequences_of(inputs) * inputs["model.sequence"],
     parameters=_parameters,
     invalid_sizes=_invalid_sizes,
     quantizes=True,

@@ -25,7 +25,7 @@ from fastflow.core.tables import Bools, Inputs, Texts, single
 from fastflow.physics.workload.graph import ATTENTION, FEED_FORWARD, HIDDEN, PRODUCT, Dims
 from fastflow.physics.workload.graph import EXPERTS as MIXTURE
 from fastflow.physics.workload.models.transformer.building_blocks import DROPOUT_FLOP, mask
-from fastflow.physics.workload.models.transformer.dimensions import Sizes
+from fastflow.physics.workload.models.transformer.dimensions import PREFERENCE, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, SHARED_KV, LayerKind
 from fastflow.physics.workload.network import Layer, Node, PassCost, ProductPasses
 from fastflow.physics.workload.ops import gemm, grouped_gemm, moe_passes, pointwise
@@ -100,10 +100,11 @@ def has_adapters(inputs: Inputs) -> bool:
 
 
 def without_adapters(inputs: Inputs) -> Inputs:
-    """Return the inputs of models without the keys of adapters."""
-    if not has_adapters(inputs):
+    """Return the inputs of models without the keys of adapters, and of a reference model."""
+    if not has_adapters(inputs) and PREFERENCE not in inputs:
         return inputs
-    return {key: column for key, column in inputs.items() if not key.startswith(PREFIX)}
+    others = (PREFIX, PREFERENCE)
+    return {key: column for key, column in inputs.items() if not key.startswith(others)}
 
 
 def adapts(points: Inputs) -> bool:
@@ -134,14 +135,16 @@ def invalid_adapters(inputs: Inputs) -> Iterator[tuple[Bools, str, str, str]]:
 
 
 def adapted_layers(
-    points: Inputs, size: Sizes, layers: Sequence[Layer], kinds: Iterable[LayerKind]
+    points: Inputs, size: Sizes, layers: Sequence[Layer], kinds: Iterable[LayerKind], targeted: bool = True
 ) -> list[Layer]:
     """Return the layers of models, from embedding to head, with frozen weights, and with adapters if any.
 
     kinds: of the hidden layers, in their order. Embedding, MTP modules and head have no adapters, and are
-    stored in 16 bits or more (bitsandbytes quantises linear layers, but for the head).
+    stored in 16 bits or more (bitsandbytes quantises linear layers, but for the head). targeted: whether
+    adapters are there, rather than switched off.
     """
     of_layers, options = iter(kinds), _options_of(points)
+    options = options if targeted else options._replace(targets="")
     wide = _bytes_of_wide(points)
     result = [
         layer._replace(

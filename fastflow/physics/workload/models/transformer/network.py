@@ -64,6 +64,7 @@ from fastflow.physics.workload.models.transformer.layer_kind import NO_FEED_FORW
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
 from fastflow.physics.workload.models.transformer.lora import adapted_layers, adapts
 from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes, untied_names
+from fastflow.physics.workload.models.transformer.preference import has_reference, with_reference
 from fastflow.physics.workload.models.transformer.quantized import quantised
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import embedding as lookup
@@ -117,8 +118,11 @@ def network(
             Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=modules),
         ]
     layers.append(Layer("head", SOFTMAX, _head(points, size, head_input, tied)))
+    base = adapted_layers(points, size, layers, counts, targeted=False) if has_reference(points) else []
     if frozen or adapts(points):
         layers = adapted_layers(points, size, layers, counts)
+    if base:
+        layers = with_reference(layers, base, shares=adapts(points))
     if after_embedding:
         layers[1:1] = after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
     return finished(points, size, layers)

@@ -34,7 +34,7 @@ from fastflow.physics.workload.models.transformer.config_json.vision_towers impo
 )
 from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.config_json.wrappers import language_model
-from fastflow.physics.workload.models.transformer.dimensions import ALIBI, DEFAULTS, DOCUMENTS
+from fastflow.physics.workload.models.transformer.dimensions import ALIBI, DEFAULTS, DOCUMENTS, PREFERENCE
 from fastflow.physics.workload.models.transformer.encoder import dimensions as encoder
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION, with_tower
 from fastflow.physics.workload.models.transformer.json_fields import Fields
@@ -50,6 +50,7 @@ ENCODERS: Mapping[str, Callable[[str, Fields], dict[str, Any]]] = {
 """Readers of encoders alone, by `model_type`."""
 _UNUSED = frozenset({
     KEY, encoder.IMAGE_SIZE, *(encoder.DEFAULTS.keys() - DEFAULTS.keys()), *OF_ADAPTERS, DOCUMENTS,
+    PREFERENCE,
 })  # fmt: skip
 """Leaves that a decoder does not use, unless they are stated."""
 
