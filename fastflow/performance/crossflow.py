@@ -73,8 +73,8 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
 
     # 6. Schedule kernels and edges (6.5); then memory, energy and the bottleneck stage are known
     columns, chip, precision = points.inputs, points.chip, points.precision
-    copies = copies_embedding(columns)
-    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies, precision.optimizer)
+    copies, communicators = copies_embedding(columns), count_communicators(points.parallelism.layouts.degrees)
+    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies, columns, precision)
     iterations = schedule_iterations(columns, chip, graph, pipe, timing, communication, layers, precision)
     timeline, blocks = iterations.timeline, iterations.pipeline_blocks
     prediction = Prediction(
@@ -86,10 +86,7 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
         graph=graph,
         shards=shards,
         pipeline=pipe,
-        footprint=footprint(
-            columns, graph, shards, pipe, layers, precision,
-            count_communicators(points.parallelism.layouts.degrees),
-        ),  # fmt: skip
+        footprint=footprint(columns, graph, shards, pipe, layers, precision, communicators),
         peaks=peaks,
         timing=timing,
         communication=communication,

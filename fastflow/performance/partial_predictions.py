@@ -64,8 +64,10 @@ def lower_bounds(inputs: Inputs, refused: ReasonColumn) -> LowerBounds:
     shards = shard(points, graph)
     timing, _ = time_kernels(points, graph, shards)
     pipe = partition(points, graph, timing)
-    copies = copies_embedding(points.inputs)
-    layers = layer_memory(graph, shards.kernels, pipe.chunks, copies, points.precision.optimizer)
+    layers = layer_memory(
+        graph, shards.kernels, pipe.chunks, copies_embedding(points.inputs), points.inputs,
+        points.precision,
+    )
     time, memory = np.full((2, reason.size), np.nan)
     time[points.rows] = pipe.busiest
     communicators = count_communicators(points.parallelism.layouts.degrees)

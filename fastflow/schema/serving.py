@@ -183,7 +183,8 @@ SERVING: tuple[Column, ...] = (
     )._replace(auto=0.0),
     share(
         "server.gpu_memory_utilization",
-        "share of a device's memory that the server takes; auto: with memory_fraction_of=static, SGLang's rule",
+        "share of a device's memory that the server takes; auto (0): with memory_fraction_of=static, by"
+        " SGLang's rule",
     )._replace(auto=0.0),
     text(
         "server.memory_fraction_of",
@@ -195,8 +196,8 @@ SERVING: tuple[Column, ...] = (
     nonnegative(
         "server.sampler_copies",
         "",
-        "copies of the logits of all requests, in fp32, that exist at a time in a server's profile; 0: it does"
-        " not sample there",
+        "copies of the logits of all requests, in fp32, that exist at a time in a server's profile; 0: it"
+        " does not sample there",
     ),
     nonnegative("server.library_memory", "B", "memory of libraries outside the allocator, on each device"),
     nonnegative(

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from fastflow.core.field import Column, count, text
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION
+from fastflow.physics.workload.models.transformer.lora import LORA
+from fastflow.physics.workload.models.transformer.packing import DOCUMENT
+from fastflow.physics.workload.models.transformer.preference import METHOD
 from fastflow.physics.workload.optimizers import OPTIMIZERS
 from fastflow.physics.workload.precision import FORMATS
 
@@ -61,4 +64,7 @@ WORKLOAD: tuple[Column, ...] = (
     text("model.strategy", "strategy of the published study, the default of parallel.strategy"),
     *_family_columns(),
     *VISION,
+    *LORA,
+    DOCUMENT,
+    METHOD,
 )

@@ -1,11 +1,11 @@
-"""What a device of a server holds, stage by stage and tensor by tensor: weights, a pass's work space, caches.
+"""What a device of a server holds, stage by stage and tensor by tensor: weights, work space, caches.
 
 Servers size their caches by one of three rules. vLLM takes a share of all that the device offers, less weights
 and what a run at the token budget needs. SGLang takes a share of what a started process has, less weights.
 TensorRT-LLM takes a share of what such a run leaves. A pass keeps alive at a time what a layer reads, what it
 adds that to, its queries and what it makes; of its dense part the gate, its partner and their product; two
-buffers of each token's experts; and where a server samples, the logits of all requests several times over. Which
-stage is full first decides how many requests a server holds.
+buffers of each token's experts; and where a server samples, the logits of all requests several times over.
+Which stage is full first decides how many requests a server holds.
 """
 
 from math import ceil
@@ -64,8 +64,8 @@ def work_space(model, server, size, last):
     layer = server.budget * (read + summed + queries + made + gate + partner + product)
     if last and server.copies > 0.0:
         rows = min(server.requests, server.budget)
-        logits = sum([4 * rows * model.words] * int(server.copies)) + 4 * rows * model.words * (server.copies % 1)
-        layer = max(layer, logits + 1.42 * server.budget * hidden)
+        copy = 4 * rows * model.words
+        layer = max(layer, copy * server.copies + 1.42 * server.budget * hidden)
     if model.experts > 1:
         columns = model.expert_ffn / shared
         first, second = max(columns, model.hidden), max(2 * columns, model.hidden)

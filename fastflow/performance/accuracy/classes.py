@@ -22,6 +22,7 @@ from fastflow.performance.accuracy.table import (
 from fastflow.physics.workload.models.transformer.layer_kind import EXPERTS
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
 from fastflow.physics.workload.models.transformer.layer_pattern import largest_own
+from fastflow.physics.workload.models.transformer.lora import RANK
 from fastflow.schema.results import TYPICAL, TYPICAL_TTFT
 from fastflow.schema.serving import NO_SERVING
 
@@ -74,6 +75,7 @@ class Point(NamedTuple):
     linear: bool  # with linear-time mixers
     sparse: bool  # with an indexer that selects keys
     hosted: bool  # by a server with host overheads
+    adapted: bool  # whether it trains adapters alone
     generated: bool
     stock: bool
 
@@ -144,7 +146,7 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
         _exceeds(inputs, key, least) | _kinds_exceed(inputs, key, least) for key, least in _THRESHOLDS.items()
     ]
     hosted = reduce(np.logical_or, (_exceeds(inputs, key) for key in _HOST))  # one, or all points
-    columns += [hosted, np.array([_is_generated(inputs)]), _squeezed(stock)]
+    columns += [hosted, _exceeds(inputs, RANK), np.array([_is_generated(inputs)]), _squeezed(stock)]
     first, inverse = unique_rows([column for column in columns if column.size > 1], stock.size)
     points = [
         Point._make(column[row if column.size > 1 else 0].item() for column in columns)
@@ -161,7 +163,8 @@ def _describe_single(inputs: Inputs, stock: bool) -> Point:
         for key, least in _THRESHOLDS.items()
     ]
     hosted = any(key in inputs and inputs[key][0] > 0.0 for key in _HOST)
-    return Point._make([*texts, *flags, hosted, _is_generated(inputs), stock])
+    adapted = RANK in inputs and bool(inputs[RANK][0] > 0)
+    return Point._make([*texts, *flags, hosted, adapted, _is_generated(inputs), stock])
 
 
 def _is_generated(inputs: Inputs) -> bool:
@@ -194,7 +197,8 @@ def work_of(point: Point) -> tuple[str, str]:
         return (SERVING if is_measured else ""), kind_of_model(point)
     work = WORK.get(point.name, "")
     if work == TRAINING:
-        return (work if point.training else ""), kind_of_model(point)
+        is_measured = point.training and not point.adapted
+        return (work if is_measured else ""), kind_of_model(point)
     if point.several or (point.training and point.name not in BACKWARD):
         return "", ""
     return work, point.phase

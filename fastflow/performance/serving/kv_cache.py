@@ -131,7 +131,7 @@ def room_of_fullest_stage(
     weights: of a device that has the whole model, by its parts, (points, parts) [B]; capacity: of a
     device [B]; tokens: of a request, (points,); tower: weights of a vision tower, on the first stage [B].
     """
-    size, numbers, share = sizes_of(inputs), precision(inputs), inputs["server.gpu_memory_utilization"]
+    size, numbers = sizes_of(inputs), precision(inputs)
     stage_weights = _weights(inputs, layouts, stages, weights)
     stage_weights[:, 0] += tower
     of_layer, widest, buffers = _caches_and_widest(inputs, size, numbers, layouts, stages.layers.shape[2])

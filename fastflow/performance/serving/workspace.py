@@ -10,22 +10,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.physics.parallelism.memory.process import buffers_of
+from fastflow.physics.workload.data_types import AS_WEIGHTS
 from fastflow.physics.workload.models.transformer.dimensions import Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
-from fastflow.physics.workload.precision import AS_WEIGHTS, Precision, stored_experts
+from fastflow.physics.workload.precision import Precision, stored_experts
 
-# Live activations of a pass, in columns of a token: inputs, residual sums, queries and outputs of a layer; and
-# of its feed-forward part the gate, its partner, and their product. As vLLM 0.19 logs the peaks of its
-# profiling runs of CodeLlama 7B and Granite 3.1 8B on H100 (llm-d-incubation/llm-d-planner@d3121e0,
-# accuracy/results/v0.19.0), within 3%
+# Live activations of a pass, in columns of a token: inputs, residual sums, queries and outputs of a layer;
+# and of its feed-forward part the gate, its partner, and their product. So the peaks that vLLM 0.19 logs of
+# its profiling runs, within 3%: CodeLlama 7B and Granite 3.1 8B on H100 (llm-d-incubation/
+# llm-d-planner@d3121e0, accuracy/results/v0.19.0)
 _HIDDEN_LIVE, _WIDE_LIVE = 4.0, 3.0
 _SAMPLED_HIDDEN = 1.42  # hidden columns of a token while logits are sampled; the same logs
 LOGIT_BYTES = 4.0
 MIB, GIB = 2.0**20, 2.0**30
-_OF_TENSOR = 2  # communicators of a tensor-parallel group: PyTorch's, and the server's own (vLLM's pynccl)
+_OF_TENSOR = 2  # communicators of a tensor-parallel group: PyTorch's, and the server's own (pynccl)
 _WITHOUT_BUFFERS = ("mxfp4", AS_WEIGHTS["mxfp4"])
 """Types of experts whose kernels scatter their results themselves (triton_kernels of openai/gpt-oss)."""
 
@@ -49,8 +50,9 @@ def dense_columns(size: Sizes, kind: LayerKind) -> Any:
 def expert_columns(size: Sizes, kind: LayerKind, tensor: Ints) -> Any:
     """Return the columns of a token's buffers of experts; tensor: devices that share an expert.
 
-    Fused kernels have two, of a token's chosen experts: one for inputs or the results of gate and its partner,
-    one for their product or the outputs (vllm/model_executor/layers/fused_moe, workspace13 and workspace2).
+    Fused kernels have two, of a token's chosen experts: one for inputs or the results of gate and its
+    partner, one for their product or the outputs (workspace13 and workspace2 of
+    vllm/model_executor/layers/fused_moe).
     """
     if not kind.has_experts:
         return 0.0
@@ -60,8 +62,9 @@ def expert_columns(size: Sizes, kind: LayerKind, tensor: Ints) -> Any:
 
 
 def beside(
-    inputs: Inputs, size: Sizes, widest: Floats, of_experts: Floats, numbers: Precision, layouts: ServerLayouts
-) -> Beside:
+    inputs: Inputs, size: Sizes, widest: Floats, of_experts: Floats, numbers: Precision,
+    layouts: ServerLayouts,
+) -> Beside:  # fmt: skip
     """Return what every point's devices hold beside weights and caches.
 
     inputs: `server.max_num_batched_tokens`, `.max_num_seqs`, `.sampler_copies`, `.library_memory`,
@@ -95,8 +98,8 @@ def static_share(inputs: Inputs, capacity: Floats, layouts: ServerLayouts) -> Fl
     (python/sglang/srt/server_args.py of sgl-project/sglang, PR 10975). capacity: of a device [B].
     """
     tokens = np.maximum(inputs["server.max_num_batched_tokens"], 2048)
-    graph = np.select([capacity < 35 * GIB, capacity < 60 * GIB], [24, 32], 256)
-    graph = np.where((layouts.tensor >= 4) & (graph < 256), 5 * graph, graph * np.where(layouts.tensor >= 4, 2, 1))
+    classes, wide = [capacity < 35 * GIB, capacity < 60 * GIB], layouts.tensor >= 4
+    graph = np.where(wide, np.select(classes, [80, 160], 512), np.select(classes, [24, 32], 256))
     devices = layouts.tensor * layouts.slots
     reserved = MIB * (512.0 + 1.5 * tokens + 2.0 * graph + 128.0 * devices)
     reserved = np.where(capacity > 60 * GIB, np.maximum(reserved, 10 * GIB), reserved)

@@ -83,6 +83,8 @@ def _stage_launches(
             if graph.phase[row] == FORWARD:
                 recomputes_core = chunks.recomputes_core[p] and graph.memory.selective[row] > 0
                 count = layer_counts[layer] if recomputes_core else recompute_counts[layer]
+                if graph.memory.selective[row] < 0:
+                    count = 0
                 recompute_launches[row] = turns * count
             launches[row] = turns * layer_counts[layer] + recompute_launches[row]
     return launches, recompute_launches

@@ -11,7 +11,7 @@ from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.memory.layers import LayerMemory
 from fastflow.physics.parallelism.offload import Offload
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.schedule.layer_times import WEIGHTS, LayerTimes
+from fastflow.physics.schedule.layer_times import ONCE, WEIGHTS, LayerTimes
 from fastflow.physics.schedule.pipeline_order import ZERO_BUBBLE
 from fastflow.physics.schedule.stage_blocks import BlockPlan, Blocks, BlockTimes, schedule_blocks
 from fastflow.physics.schedule.timeline import Timeline
@@ -171,6 +171,8 @@ def _write_block(
         core_count = count - recompute if chunks.recomputes_core[p] else 0
         # weights are gathered once for recomputation and the backward pass, in the latter
         recompute_s = layers.forward[index] - layers.waits[FORWARD, WEIGHTS, index]
+        if layers.once[index] > 0.0:
+            recompute_s -= layers.once[index] - layers.waits[ONCE, WEIGHTS, index]
         blocks.forward_s[v] += count * layers.forward[index]
         blocks.input_s[v] += count * layers.backward[index] + recompute * recompute_s
         blocks.input_s[v] += core_count * layers.core[index]
@@ -285,5 +287,7 @@ def _add_waits(sources: BlockSources, p: int, j: int, has_copy: bool, waits: Flo
                 forward_count * layers.waits[FORWARD, kind, index]
                 + count * layers.waits[BACKWARD, kind, index]
             )
+            if kind != WEIGHTS and layers.once[index] > 0.0:
+                wait_s -= recompute * layers.waits[ONCE, kind, index]
             waits[kind, p] += microbatches * wait_s
             waits[kind, p] += (count + has_first_layer) * layers.waits[UPDATE, kind, index]

@@ -264,5 +264,7 @@ def recompute_launches_of(graph: Graph, chunks: Chunks, microbatches: Ints) -> I
                 recomputes_core = chunks.recomputes_core[p] and graph.memory.selective[row] > 0
                 of_layer = recompute_counts[graph.layer.number[row]]
                 times = graph.launches.times[row] if recomputes_core else of_layer
+                if graph.memory.selective[row] < 0:
+                    times = 0
                 launches[row] = graph.launches.repeat[row] * microbatches[p] * times
     return launches

@@ -32,6 +32,8 @@ WAITS = ("tensor", "context", "expert", "weights", "gradients")
 """What a kernel waits for: exchanges by their parallelism; the last are gathers of weights, and sums of their
 gradients where every micro-batch sums its gradients."""
 _KINDS = len(WAITS)
+ONCE = 3
+"""Index of waits of the forward pass that no recomputation repeats, after those of the phases."""
 
 
 class Waits(NamedTuple):
@@ -66,7 +68,8 @@ class LayerTimes(NamedTuple):
     update: Floats  # without gathers of the updated weights [s]
     gather: Floats  # of the weights whose update is sharded [s]
     core: Floats  # kernels of the forward pass that selective recomputation repeats [s]
-    waits: Floats  # exposed communication [s], (3 phases, waits, layers)
+    once: Floats  # of the forward pass, kernels that no recomputation repeats, with their waits [s]
+    waits: Floats  # exposed communication [s], (3 phases and ONCE, waits, layers)
 
 
 class _Rows(NamedTuple):
@@ -176,7 +179,8 @@ def _empty_layers(first: Ints) -> LayerTimes:
         update=np.zeros(layers),
         gather=np.zeros(layers),
         core=np.zeros(layers),
-        waits=np.zeros((3, _KINDS, layers)),
+        once=np.zeros(layers),
+        waits=np.zeros((ONCE + 1, _KINDS, layers)),
     )
 
 
@@ -191,18 +195,21 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
         max_rows = max(max_rows, graph.offset[p + 1] - graph.offset[p])
     due, waiting, wait_sums = np.empty(max_rows), np.empty((_KINDS, max_rows)), np.empty(_KINDS)
     phases, layer_of, wait, level = graph.phase, graph.layer.number, graph.comm.wait, waits.level
+    selective, before = graph.memory.selective, np.zeros(_KINDS)
     for p in range(first.size - 1):
         row, last = graph.offset[p], graph.offset[p + 1]
         while row < last:
-            begin, layer, phase = row, layer_of[row], phases[row]
+            begin, layer, phase, is_once = row, layer_of[row], phases[row], selective[row] < 0
             while row < last and layer_of[row] == layer and phases[row] == phase:
+                if (selective[row] < 0) != is_once:
+                    break
                 row += 1
             rows, count = _Rows(begin, row, last, wait, level, launched, waiting, due), row - begin
             index, busy, side, core = first[p] + layer, 0.0, 0.0, 0.0
             for i in range(begin, row):
                 busy += launched[i]
                 side += launched[i] * graph.comm.side[i]
-                core += launched[i] * (graph.memory.selective[i] > 0)
+                core += launched[i] * (selective[i] > 0)
                 for kind in range(_KINDS):
                     waiting[kind, i - begin] = graph.launches.repeat[i] * waits.time[kind, i]
             for kind, hides in ((TENSOR, overlap.tensor[p]), (CONTEXT, overlap.context[p])):
@@ -221,12 +228,17 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             exposed_share = _exposed_share(shared, busy, overlap.taken[p]) if overlap.weights[p] else 1.0
             waiting[WEIGHTS, :count] *= exposed_share
             waiting[GRADIENTS, :count] = 0.0  # no row waits for them, but the end of the layer
+            if is_once:
+                before[:] = out.waits[phase, :, index]
             total = _attribute_waits(rows, out.waits[phase, :, index])
             out.waits[phase, GRADIENTS, index] += exposed_share * wait_sums[GRADIENTS]
             total += exposed_share * wait_sums[GRADIENTS]
             if phase == FORWARD:
                 out.forward[index] += total
                 out.core[index] += core
+                if is_once:
+                    out.once[index] += total
+                    out.waits[ONCE, :, index] += out.waits[phase, :, index] - before
             else:
                 out.backward[index] += total - side
                 out.weight[index] += side

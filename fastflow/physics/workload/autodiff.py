@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from fastflow.core.tables import Ints
 from fastflow.physics.workload.graph import (
     BACKWARD,
+    BASE,
+    BASE_BYTES,
     DENSE,
     FORWARD,
     HEAD,
@@ -60,8 +62,12 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
     for i, instance in enumerate(network.nodes):
         if instance.node.type.prologue is not None:
             base = _kernel(network, i, FORWARD, instance.node.name)
+            if instance.node.selective < 0:
+                base = base._replace(memory=base.memory._replace(selective=instance.node.selective))
             launches += instance.node.type.prologue(network, i, base, precision)
         kernel = _forward(network, i, precision)
+        if instance.node.weights >= BASE:
+            kernel = _of_base(instance.node, kernel)
         if training:
             kernel = _save_for_backward(network, i, kernel)
         if i + 1 == len(network.nodes) or network.nodes[i + 1].layer > instance.layer:
@@ -72,6 +78,11 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
             kernel = kernel._replace(comm=comm)
         launches.append(kernel)
     return launches
+
+
+def _of_base(node: Node, kernel: Kernel) -> Kernel:
+    """Return a kernel that reads weights of a base, with the bytes of one."""
+    return kernel._replace(attributes={**kernel.attributes, BASE_BYTES: node.base_bytes})
 
 
 def _kernel(network: Network, i: int, phase: int, label: str) -> Kernel:
@@ -127,7 +138,7 @@ def _shared(node: Node, operands: Iterable[Form]) -> Elements:
 def _save_for_backward(network: Network, i: int, kernel: Kernel) -> Kernel:
     """Save the output for the backward pass: whole where a product reads it, as Row-Column gathers it."""
     node = network.nodes[i].node
-    if node.frozen and not any(network.requires_grad[reader] for reader in network.readers[i]):
+    if node.frozen and not any(network.requires_grad[user] for user in (i, *network.readers[i])):
         return kernel
     kinds = {network.nodes[reader].node.type.kind for reader in network.readers[i]}
     whole = node.cols if PRODUCT in kinds else 0
@@ -153,10 +164,14 @@ def backward(network: Network, precision: Precision) -> list[Kernel]:
     start = 0
     for i in reversed(range(len(network.nodes))):
         instance = network.nodes[i]
-        if instance.node.frozen:
+        if instance.node.frozen and not network.requires_grad[i]:
             continue
         kernel = _kernel(network, i, BACKWARD, f"{instance.node.name} gradient")
         gradients = instance.node.type.backward(network, i, kernel, precision)
+        if instance.node.frozen:
+            gradients = [gradient for gradient in gradients if not gradient.comm.side]
+        if instance.node.weights == BASE:
+            gradients = [_of_base(instance.node, gradient) for gradient in gradients]
         if gradients and len(instance.node.type.reads) > 1:
             previous, at = (launches, _last(launches)) if launches else (gradients, 0)
             previous[at] = _regather_operand(network, i, previous[at])
@@ -196,7 +211,9 @@ def _gathers(network: Network) -> dict[int, list[int]]:
     """
     gathered: dict[int, list[int]] = {}
     for i, instance in enumerate(network.nodes):
-        if instance.node.type.kind == PRODUCT:
+        if instance.node.type.kind == PRODUCT and not (
+            instance.node.base_bytes and not network.requires_grad[i]
+        ):
             present = [reader for reader in network.readers[i] if reader > i]
             gathered.setdefault(min(present or network.readers[i], default=i), []).append(i)
     return gathered

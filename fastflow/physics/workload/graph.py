@@ -46,8 +46,11 @@ LAYER_KINDS = ("embedding", "hidden", "softmax")
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
 PARTS = ("other", "attention", "feed_forward", "experts", "lm_head")
 
-# weights that a kernel owns: frozen ones have no gradient and no optimizer state
-NO_WEIGHTS, TRAINED, FROZEN = 0, 1, 2
+# weights that a kernel owns: frozen ones have no gradient and no optimizer state; those of a base are frozen
+# beside trained weights, and ZeRO shards them; another kernel may own them
+NO_WEIGHTS, TRAINED, FROZEN, BASE, OTHERS_BASE = 0, 1, 2, 3, 4
+BASE_BYTES = "base_bytes"
+"""Attribute of a kernel that reads weights of a base: the bytes of one, as it is stored."""
 
 # how a kernel's result becomes a weight gradient
 NO_GRADIENT, DENSE, SPARSE = 0, 1, 2
@@ -143,10 +146,13 @@ NO_COMM: Comm[Count] = Comm(0, 0, 0, 0, peer_kind=HIDDEN, wait=1, side=0)
 class Memory(NamedTuple, Generic[Number]):
     """Weights and saved activations of a kernel."""
 
-    weights: Number  # TRAINED or FROZEN on the kernel that owns them, inner x cols for each of its products
+    # TRAINED, FROZEN or BASE on the kernel that owns them, OTHERS_BASE on another one that reads a base;
+    # inner x cols for each of its products
+    weights: Number
     saved_cols: Number  # columns saved for the backward pass, sharded with the layer
     saved_whole_cols: Number  # saved whole under Row-Column, since the product reads them whole
-    selective: Number  # 1: selective recomputation launches the forward kernel once more
+    # 1: selective recomputation launches the forward kernel once more; -1: no recomputation does
+    selective: Number
     transient_cols: Number  # columns that a device has during a launch, or its gradient's, as saved ones
 
 

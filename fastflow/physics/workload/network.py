@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 
 from fastflow.core.tables import Floats, Ints
 from fastflow.physics.workload.graph import (
+    BASE,
     BATCHED,
     FROZEN,
     NO_ATTRIBUTES,
     NO_GRADIENT,
     NO_WEIGHTS,
+    OTHERS_BASE,
     TRAINED,
     Attributes,
     Dims,
@@ -49,6 +51,7 @@ class ProductPasses(NamedTuple):
     quantises_input: bool = False  # rather than the input's producer
     quantises_gradient: bool = False  # of its output, when training
     adds_gradient: bool = False  # accumulates its weight gradient over micro-batches
+    conversion: float = 0.0  # operations that convert each stored weight before it; 0: no conversion
 
 
 class Side(NamedTuple):
@@ -111,9 +114,15 @@ class Node(NamedTuple):
     passes: ProductPasses = ProductPasses()
     wide: bool = False  # of a product: computes in the data type of activations
     part: int = 0  # of graph.PARTS
-    # 1: selective recomputation keeps only the inputs of products, and launches it once more
+    # 1: selective recomputation keeps only the inputs of products, and launches it once more; -1: no
+    # recomputation launches it
     selective: int = 0
-    frozen: bool = False  # its weights are not trained, and nothing before it: it has no backward pass
+    frozen: bool = False  # its weights are not trained: it has the gradients of its inputs alone
+    base_bytes: float = 0.0  # of a weight that is frozen beside trained ones; 0: no such weights
+    shares_base: bool = False  # whether another node owns these weights
+    # whether it makes the input of a run of layers that train, of which all but the first read such a layer:
+    # its output counts as requiring a gradient
+    below_run: bool = False
     dims: Dims = Dims()
     attributes: Attributes = NO_ATTRIBUTES
 
@@ -139,10 +148,14 @@ class Node(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Which inner x cols weights it owns: NO_WEIGHTS, TRAINED or FROZEN."""
+        """Which inner x cols weights it owns, or reads: of `graph.Memory.weights`."""
         if self.type.gradient == NO_GRADIENT:
             return NO_WEIGHTS
-        return FROZEN if self.frozen else TRAINED
+        if not self.frozen:
+            return TRAINED
+        if not self.base_bytes:
+            return FROZEN
+        return OTHERS_BASE if self.shares_base else BASE
 
 
 class Layer(NamedTuple):
@@ -273,9 +286,13 @@ def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Netw
 def _requires_grad(
     nodes: Sequence[NodeInstance], readers: Sequence[Sequence[int]], needs_input_gradient: bool
 ) -> tuple[bool, ...]:
-    """Return which nodes have weights, or read the output of a node that requires a gradient."""
+    """Return which nodes have trained weights, or read the output of a node that requires a gradient."""
     trained = [
-        needs_input_gradient or instance.node.has_weights or instance.node.type.trains for instance in nodes
+        needs_input_gradient
+        or instance.node.has_weights
+        or (instance.node.type.trains and not instance.node.frozen)
+        or instance.node.below_run
+        for instance in nodes
     ]
     pending = [i for i, is_trained in enumerate(trained) if is_trained]
     while pending:

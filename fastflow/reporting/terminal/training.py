@@ -27,7 +27,8 @@ _NOTES = {
     "optimizer": "gradient clipping and weight update",
 }
 _MEMORY = (
-    "weight", "gradient", "optimizer", "activation", "buffer", "workspace", "fragment", "communicator", "context",
+    "weight", "gradient", "optimizer", "activation", "buffer", "workspace", "fragment", "communicator",
+    "context",
 )  # fmt: skip
 
 

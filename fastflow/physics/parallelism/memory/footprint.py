@@ -12,6 +12,7 @@ from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_sta
 from fastflow.physics.parallelism.memory.gradients import gradient_buffers
 from fastflow.physics.parallelism.memory.layers import (
     LayerMemory,
+    conversion_buffer,
     kept_activations,
     owned_states,
     owned_weights,
@@ -23,7 +24,7 @@ from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supe
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
-from fastflow.physics.workload.graph import REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
+from fastflow.physics.workload.graph import BASE_BYTES, REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
 from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 from fastflow.physics.workload.precision import Precision
 
@@ -279,6 +280,11 @@ def footprint(
         activation_size = np.where(inputs["model.training"], activation_size, 0.0)
         sizes = _Sizes(full_bytes, precision.weight, shard_bytes, *of_states, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
+    buffers = _buffers(inputs, graph, shards, fullest.weights, precision)
+    buffers += gradient_buffers(inputs, graph, shards.kernels, pipeline, precision, zero)
+    buffers += fullest.recomputed * activation_size
+    if BASE_BYTES in graph.attributes:
+        buffers += conversion_buffer(graph, shards.kernels, precision)
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
     states = np.where(sharded[0], fullest.sharded_states, fullest.states)
     return Footprint(
@@ -287,9 +293,7 @@ def footprint(
         optimizer=states * state,
         activations=fullest.activations * activation_size,
         stage=fullest.stage,
-        buffers=_buffers(inputs, graph, shards, fullest.weights, precision)
-        + gradient_buffers(inputs, graph, shards.kernels, pipeline, precision, zero)
-        + fullest.recomputed * activation_size,
+        buffers=buffers,
         host=elements[0] * (precision.master - master)
         + states * (precision.state - state)
         + elements[2] * (trained - weight)

@@ -1,7 +1,7 @@
 """Gradients of weights beside those that a device accumulates.
 
-A product that adds its weight gradient to the accumulated one (`model.fused_gradients`) still gives autograd a
-tensor of the weight's shape and type, which nothing reads; it stays for the next weight of this shape
+A product that adds its weight gradient to the accumulated one (`model.fused_gradients`) still gives autograd
+a tensor of the weight's shape and type, which nothing reads; it stays for the next weight of this shape
 (get_dummy_wgrad, NVIDIA/TransformerEngine, pytorch/module/base.py). Without the fusion the product writes a
 gradient of its own, which is then added and freed.
 """
@@ -42,8 +42,8 @@ def gradient_buffers(
 def separate_gradients(graph: Graph, local: LocalKernels, fuses: Bools) -> Floats:
     """Return the elements of gradients of one device beside the accumulated ones, (points,).
 
-    fuses: whether products add to the accumulated gradients; then it is a tensor for each shape of a weight in
-    hidden layers, else the largest gradient.
+    fuses: whether products add to the accumulated gradients; then it is a tensor for each shape of a weight
+    in hidden layers, else the largest gradient.
     """
     result = np.zeros(fuses.size)
     for p in range(fuses.size):

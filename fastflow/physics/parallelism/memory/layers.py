@@ -7,11 +7,25 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.physics.parallelism.defaults import zero_stage
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.workload.graph import FORWARD, FROZEN, HEAD, HIDDEN, PRODUCT, TRAINED, Graph
+from fastflow.physics.workload.graph import (
+    BASE,
+    BASE_BYTES,
+    FORWARD,
+    FROZEN,
+    HEAD,
+    HIDDEN,
+    ON_WEIGHTS,
+    PRODUCT,
+    TRAINED,
+    Graph,
+    max_by_point,
+)
 from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
+from fastflow.physics.workload.precision import Precision
 
 
 class LayerMemory(NamedTuple):
@@ -22,7 +36,9 @@ class LayerMemory(NamedTuple):
     sharded_weights: Floats  # of the weights, sharded over the devices that have the same ones
     states: Floats  # numbers of optimizer state of the weights
     sharded_states: Floats  # the same of sharded weights
-    frozen: Floats  # weights without gradient and optimizer state, which no devices shard
+    # weights without gradient and optimizer state; those of a base by their bytes, as a share of a trained
+    # weight's, and sharded where `sharded_base` says so: other frozen weights no devices shard
+    frozen: Floats
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
     transient: Floats  # that a device has during a kernel, such as a chunk of logits; the most of any
@@ -83,17 +99,46 @@ def owned_states(graph: Graph, local: LocalKernels, row: int, weights: float, st
 
 
 def layer_memory(
-    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools, optimizer: Floats
-) -> LayerMemory | None:
+    graph: Graph, local: LocalKernels, chunks: Chunks | None, copies: Bools, inputs: Inputs,
+    precision: Precision,
+) -> LayerMemory | None:  # fmt: skip
     """Return weights and activations of every layer of every point, None of graphs without layer runs.
 
-    copies: whether the last of several stages has a copy of the embedding's table, (points,); optimizer: its
-    number, (points,).
+    copies: whether the last of several stages has a copy of the embedding's table, (points,); inputs, and
+    bytes of a trained weight: read of graphs with a frozen base.
     """
     if chunks is None:
         return None
     first = np.concatenate([[0], np.cumsum(chunks.layers)])
-    return _layer_memory(graph.numbers, local, chunks, first, copies, state_numbers(optimizer))
+    memory = _layer_memory(graph.numbers, local, chunks, first, copies, state_numbers(precision.optimizer))
+    if BASE_BYTES not in graph.attributes:
+        return memory
+    rows = np.flatnonzero(graph.memory.weights == BASE)
+    point = graph.point[rows]
+    elements = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
+    elements = np.where(sharded_base(inputs)[point], np.ceil(elements / local.owners[rows]), elements)
+    elements *= graph.attributes[BASE_BYTES][rows] / precision.weight[point]
+    of_layers = np.bincount(first[point] + graph.layer.number[rows], elements, int(first[-1]))
+    return memory._replace(frozen=memory.frozen + of_layers)
+
+
+def sharded_base(inputs: Inputs) -> Bools:
+    """Return whether devices with the same weights shard those of a frozen base, as ZeRO-3 does; (points,).
+
+    inputs: as of `zero_stage`, and `parallel.reshard_after_forward`.
+    """
+    shards: Bools = (zero_stage(inputs) >= 3) & inputs["parallel.reshard_after_forward"]
+    return shards
+
+
+def conversion_buffer(graph: Graph, local: LocalKernels, precision: Precision) -> Floats:
+    """Return the bytes of the largest weights that a pass converts before their product, (points,).
+
+    Of experts those of one expert, since each is converted for itself.
+    """
+    converts = (graph.kind == ON_WEIGHTS) & (graph.phase == FORWARD)
+    elements = np.where(converts, 1.0 * local.inner * local.cols, 0.0)
+    return max_by_point(graph, elements) * precision.operand
 
 
 @kernel

@@ -23,6 +23,7 @@ from fastflow.physics.workload.graph import (
     ALL_REDUCE,
     ALL_TO_ALL,
     BACKWARD,
+    BASE_BYTES,
     BATCHED,
     FORWARD,
     INPUT_GRADIENT,
@@ -266,6 +267,10 @@ def write_fetch(
     element = np.where((zero == 3) & updates, 0.0, shares.weight[graph.point])[rows] + gathered[rows]
     # once for all steps
     out.bytes[rows] = element * weights / graph.launches.repeat[rows]
+    if BASE_BYTES in graph.attributes:
+        stored = graph.attributes[BASE_BYTES][rows]
+        of_base = stored * weights / graph.launches.repeat[rows]
+        out.bytes[rows] = np.where(stored > 0.0, of_base, out.bytes[rows])
 
 
 def write_replicas(graph: Graph, shares: Shares, sets: tuple[int, ...], out: Supergraph) -> None:

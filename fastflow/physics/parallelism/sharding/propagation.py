@@ -130,7 +130,8 @@ def _redistributions(
     kernel: KernelSignature, assignment: Assignment
 ) -> Iterator[tuple[int, Placements, Placements]]:
     """Yield every tensor complete after a kernel: its columns, its placements and the required ones."""
-    redistributions = _redistributed_outputs if kernel.phase == FORWARD else _redistributed_gradients
+    makes_output = kernel.phase == FORWARD and kernel.kind != ON_WEIGHTS
+    redistributions = _redistributed_outputs if makes_output else _redistributed_gradients
     return redistributions(kernel, assignment)
 
 

@@ -34,12 +34,22 @@ from fastflow.physics.workload.sharding_rules import COLS, GROUPS, INNER, PARTIA
 
 
 def _prologue(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
-    """Return the pass that quantises its input, where the product has a separate pass."""
+    """Return the passes that convert its weights, and quantise its input, where the product has them."""
     node = network.nodes[i].node
+    kernels = [_conversion_pass(node, kernel, precision)] if node.passes.conversion else []
     if not node.passes.quantises_input:
-        return []
+        return kernels
     form = Form(PASS, Dims(node.dims.rows, (), node.dims.inner))
-    return [_quantize_pass(kernel._replace(form=form, cols=node.inner), precision)]
+    return [*kernels, _quantize_pass(kernel._replace(form=form, cols=node.inner), precision)]
+
+
+def _conversion_pass(node: Node, kernel: Kernel, precision: Precision) -> Kernel:
+    """Return the pass that converts stored weights to the operands' type, once for all steps."""
+    return kernel._replace(
+        label=f"{kernel.label} dequantise", kind=ON_WEIGHTS, rows=1,
+        launches=kernel.launches._replace(repeat=1, products=node.groups),
+        per_element=PerElement(node.base_bytes + precision.operand, node.passes.conversion),
+    )  # fmt: skip
 
 
 def _quantize_pass(kernel: Kernel, precision: Precision) -> Kernel:
@@ -73,6 +83,8 @@ def _backward(network: Network, i: int, kernel: Kernel, precision: Precision) ->
     """
     node = network.nodes[i].node
     kernels = [_quantize_pass(kernel, precision)] if node.passes.quantises_gradient else []
+    if node.passes.conversion:
+        kernels.append(_conversion_pass(node, kernel, precision))
     if np.any(node.vectors):
         kernels.append(_bias_gradient(node, kernel, precision))
     trained_reads = [read for read in network.nodes[i].reads if network.needs_gradient(read)]

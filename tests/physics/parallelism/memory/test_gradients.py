@@ -51,8 +51,9 @@ def test_experts_of_one_shape_share_a_tensor():
 def test_other_products_make_the_largest_gradient_before_it_is_added(microbatches, again):
     """The first micro-batch's gradient is the accumulated one."""
     made = buffers(
-        "parallel.strategy=d4", "parallel.zero_stage=0", f"parallel.microbatches={microbatches}", "precision=mixed"
-    )
+        "parallel.strategy=d4", "parallel.zero_stage=0", f"parallel.microbatches={microbatches}",
+        "precision=mixed",
+    )  # fmt: skip
     assert made == again * SIZE * HIDDEN * WORDS
 
 

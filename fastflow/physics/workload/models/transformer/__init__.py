@@ -16,18 +16,35 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
 from fastflow.physics.workload.models.transformer.encoder.network import parameters as of_encoder
 from fastflow.physics.workload.models.transformer.encoder.network import tower_layers
 from fastflow.physics.workload.models.transformer.encoder.vision import (
+    FROZEN,
+    FROZEN_LANGUAGE,
     IMAGES,
     LAYERS,
     PREFIX,
     as_tower_key,
+    freezes_language,
+    frozen_projector,
     has_tower,
     tower_inputs,
     tower_structure,
     trained_grid,
     trains_images,
 )
+from fastflow.physics.workload.models.transformer.lora import (
+    RANK,
+    adapter_structure,
+    has_adapters,
+    invalid_adapters,
+    without_adapters,
+)
 from fastflow.physics.workload.models.transformer.network import network
+from fastflow.physics.workload.models.transformer.packing import invalid_documents
 from fastflow.physics.workload.models.transformer.parameters import parameters
+from fastflow.physics.workload.models.transformer.preference import (
+    invalid_preferences,
+    preference_structure,
+    sequences_of,
+)
 from fastflow.physics.workload.models.transformer.valid_sizes import (
     InvalidSizes,
     divided_of_layers,
@@ -47,7 +64,9 @@ def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
 
 def _network(points: Inputs) -> Network:
     """Return the network of models with the same structure, with the tower of training sequences' images."""
-    return network(points, tower_layers if trains_images(points)[0] else None)
+    if not trains_images(points)[0]:
+        return network(points)
+    return network(points, tower_layers, freezes_language(points))
 
 
 def _tower_layers(inputs: Inputs) -> Ints:
@@ -77,7 +96,13 @@ def _order(inputs: Inputs) -> Order:
 def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     """Yield points with invalid sizes, those of towers among them."""
     yield from invalid_sizes(inputs)
+    yield from invalid_adapters(inputs)
+    yield from invalid_documents(inputs)
+    yield from invalid_preferences(inputs)
     images = trains_images(inputs)
+    if has_tower(inputs):
+        wrong = inputs[FROZEN_LANGUAGE] & ~images
+        yield wrong, FROZEN_LANGUAGE, IMAGES, "false without images of training sequences"
     if not images.any():
         return
     grid = trained_grid(inputs)
@@ -86,6 +111,12 @@ def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
         key, other_key, allowed = map(as_tower_key, texts)
         yield images & wrong, key, other_key if other_key in inputs else key, allowed
     many = images & (inputs[IMAGES] * grid.tokens > inputs["model.sequence"])
+    frozen_language = inputs[FROZEN_LANGUAGE]
+    wrong = frozen_language & inputs[FROZEN] & frozen_projector(inputs)
+    yield wrong, FROZEN_LANGUAGE, FROZEN, "false where the tower and its projector are frozen too ({})"
+    if has_adapters(inputs):
+        wrong = frozen_language & (inputs[RANK] > 0)
+        yield wrong, FROZEN_LANGUAGE, RANK, f"false with {RANK}={{}}, which freezes its weights"
     yield many, IMAGES, "model.sequence", "so few that their tokens are at most the {} of model.sequence"
 
 
@@ -96,11 +127,16 @@ def _layers(inputs: Inputs) -> Ints:
 
 
 def _extra_structure(inputs: Inputs) -> tuple[Bools | Texts, ...]:
-    return (*extra_structure(inputs), *tower_structure(inputs))
+    towers = (*extra_structure(inputs), *tower_structure(inputs))
+    return (*towers, *adapter_structure(inputs), *preference_structure(inputs))
 
 
 def _parameters(points: Inputs) -> tuple[Floats, Floats]:
-    """Return total and active parameters; a vision tower's are not active, as a token of text needs none."""
+    """Return total and active parameters, without adapters.
+
+    A vision tower's are not active, as a token of text needs none.
+    """
+    points = without_adapters(points)
     if not has_tower(points):
         return parameters(points)
     total, active = parameters({key: column for key, column in points.items() if not key.startswith(PREFIX)})
@@ -120,7 +156,7 @@ FAMILY = Family(
     extra_structure=_extra_structure,
     layers=_layers,
     order=_order,
-    tokens=lambda inputs: inputs["model.batch"] * inputs["model.sequence"],
+    tokens=lambda inputs: sequences_of(inputs) * inputs["model.sequence"],
     parameters=_parameters,
     invalid_sizes=_invalid_sizes,
     quantizes=True,

@@ -19,6 +19,7 @@ from fastflow.physics.workload.precision import OUTPUT_BYTES
 RMS, LAYER = "rms", "layer"
 PRE, SANDWICH, POST, PARALLEL, PARALLEL_NORMS = "pre", "sandwich", "post", "parallel", "parallel_norms"
 NO_BIAS, OF_QKV, OF_ATTENTION, ALL = "none", "qkv", "attention", "all"
+DOCUMENTS, PREFERENCE = "model.document_length", "model.preference"
 BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
 KERNELS = ("library", "flash1", "flash2")
 LOSSES = ("whole", "eager", "chunked", "fused", "cut")
@@ -302,6 +303,8 @@ def sizes_of(points: Inputs, kind: LayerKind | None = None) -> Sizes:
     if kind is not None:
         stated |= dict(kind.sizes)
     batch, hidden, heads = single(points["model.batch"]), stated["hidden"], stated["heads"]
+    if PREFERENCE in points and str(points[PREFERENCE][0]) != "none":
+        batch = 2 * batch  # a chosen and a rejected sequence
     head_dim = with_default(stated["head_dim"], with_default(hidden // heads, 1))
     ffn = with_default(stated["ffn"], ffn_of(hidden, bool(points["model.gated"][0])))
     expert_ffn = with_default(stated["expert_ffn"], ffn)

@@ -62,10 +62,12 @@ from fastflow.physics.workload.models.transformer.layer_embedding import (
 )
 from fastflow.physics.workload.models.transformer.layer_kind import NO_FEED_FORWARD, LayerKind
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, parse, times
+from fastflow.physics.workload.models.transformer.lora import adapted_layers, adapts
 from fastflow.physics.workload.models.transformer.losses import DEFAULT as WHOLE
 from fastflow.physics.workload.models.transformer.losses import KEY as LOSS
 from fastflow.physics.workload.models.transformer.losses import LOSSES, Loss, chunks_of
 from fastflow.physics.workload.models.transformer.mixers.layer import mixer_nodes, untied_names
+from fastflow.physics.workload.models.transformer.preference import has_reference, with_reference
 from fastflow.physics.workload.models.transformer.quantized import quantised
 from fastflow.physics.workload.network import INPUT, KernelType, Layer, Network, Node, PassCost, Size, connect
 from fastflow.physics.workload.ops import embedding as lookup
@@ -88,19 +90,22 @@ AfterEmbedding = Callable[[Inputs, Sizes, str], list[Layer]]
 """Makes layers, from models, their sizes, and the node that the embedding ends with."""
 
 
-def network(points: Inputs, after_embedding: AfterEmbedding | None = None) -> Network:
+def network(
+    points: Inputs, after_embedding: AfterEmbedding | None = None, frozen: bool = False
+) -> Network:
     """Return the network of models with the same structure.
 
-    after_embedding: makes further layers between embedding and the first layer.
+    after_embedding: makes further layers between embedding and the first layer; frozen: whether these alone
+    are trained.
     """
     size, pattern = sizes_of(points), str(points[KEY][0])
     counts = times(pattern, single(points["model.layers"]))
-    layers = [Layer("embedding", EMBEDDING, embedding(points, size))]
-    if after_embedding:
-        layers += after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
-    layers += [
-        Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
-        for kind, count in counts.items()
+    layers = [
+        Layer("embedding", EMBEDDING, embedding(points, size)),
+        *(
+            Layer(kind.text, HIDDEN, tuple(block(points, size, kind, INPUT)), times=count)
+            for kind, count in counts.items()
+        ),
     ]
     head_input, tied = INPUT, bool(points["model.tied"][0])
     if modules := int(points["model.mtp"][0]):
@@ -111,6 +116,13 @@ def network(points: Inputs, after_embedding: AfterEmbedding | None = None) -> Ne
             Layer("mtp head", SOFTMAX, _head(points, size, INPUT, tied=True), times=modules),
         ]
     layers.append(Layer("head", SOFTMAX, _head(points, size, head_input, tied)))
+    base = adapted_layers(points, size, layers, counts, targeted=False) if has_reference(points) else []
+    if frozen or adapts(points):
+        layers = adapted_layers(points, size, layers, counts)
+    if base:
+        layers = with_reference(layers, base, shares=adapts(points))
+    if after_embedding:
+        layers[1:1] = after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
     return finished(points, size, layers)
 
 
@@ -138,7 +150,7 @@ def _regather_inputs(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     parts = {INPUT, *(node.name for node in nodes if node.type in KEPT_SHARDED)}
     return tuple(
         node._replace(passes=node.passes._replace(regathers_input=True))
-        if node.type.kind == PRODUCT and node.reads[0] in parts
+        if node.type.kind == PRODUCT and node.reads[0] in parts and not node.frozen
         else node
         for node in nodes
     )

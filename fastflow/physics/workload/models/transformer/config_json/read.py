@@ -34,11 +34,13 @@ from fastflow.physics.workload.models.transformer.config_json.vision_towers impo
 )
 from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.config_json.wrappers import language_model
-from fastflow.physics.workload.models.transformer.dimensions import ALIBI, DEFAULTS
+from fastflow.physics.workload.models.transformer.dimensions import ALIBI, DEFAULTS, DOCUMENTS, PREFERENCE
 from fastflow.physics.workload.models.transformer.encoder import dimensions as encoder
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION, with_tower
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
+from fastflow.physics.workload.models.transformer.lora import DEFAULTS as OF_ADAPTERS
+from fastflow.physics.workload.models.transformer.lora import with_adapters
 
 KEY, NAME = "model.config", "model.name"
 TOWER_KEYS = frozenset(column.name for column in VISION)
@@ -46,8 +48,11 @@ ENCODERS: Mapping[str, Callable[[str, Fields], dict[str, Any]]] = {
     **dict.fromkeys(TEXT_ENCODERS, text_encoder_of), **dict.fromkeys(VISION_ENCODERS, image_encoder_of),
 }  # fmt: skip
 """Readers of encoders alone, by `model_type`."""
-_UNUSED = frozenset({KEY, encoder.IMAGE_SIZE, *(encoder.DEFAULTS.keys() - DEFAULTS.keys())})
-"""Leaves that a decoder does not use."""
+_UNUSED = frozenset({
+    KEY, encoder.IMAGE_SIZE, *(encoder.DEFAULTS.keys() - DEFAULTS.keys()), *OF_ADAPTERS, DOCUMENTS,
+    PREFERENCE,
+})  # fmt: skip
+"""Leaves that a decoder does not use, unless they are stated."""
 
 
 def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -66,7 +71,7 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     if family == encoder.NAME:
         others = encoder.with_image_size(others, leaves)
     unused = _UNUSED if defaults is DEFAULTS else {KEY, encoder.IMAGE_SIZE}
-    return with_tower({key: None for key in leaves if key not in unused} | others)
+    return with_adapters(with_tower({key: None for key in leaves if key not in unused} | others))
 
 
 def is_filled(leaves: Mapping[str, Any], key: str) -> bool:

@@ -15,6 +15,7 @@ from fastflow.physics.workload.models.transformer.encoder.outputs import last_la
 from fastflow.physics.workload.models.transformer.encoder.vision import (
     FROZEN,
     IMAGES,
+    frozen_projector,
     tower_inputs,
     trained_grid,
 )
@@ -35,13 +36,18 @@ def tower_layers(points: Inputs, size: Sizes, embedding: str) -> list[Layer]:
 
     points, size: of the language model; embedding: the node whose output has places for images' tokens.
     """
-    grid, frozen = trained_grid(points), bool(points[FROZEN][0])
+    grid = trained_grid(points)
+    is_frozen = {"head": bool(frozen_projector(points)[0])}  # the projector is in the last layer
     sequences = points["model.batch"] * points[IMAGES] * grid.pieces
     tower = network(tower_inputs(points, sequences, grid.patches))
     layers = [
         Layer(
             f"vision {layer.name}", EMBEDDING,
-            tuple(node._replace(frozen=frozen) for node in layer.nodes), times=layer.times,
+            tuple(
+                node._replace(frozen=is_frozen.get(layer.name, bool(points[FROZEN][0])))
+                for node in layer.nodes
+            ),
+            times=layer.times,
         )
         for layer in tower.layers
     ]  # fmt: skip

@@ -31,7 +31,9 @@ from fastflow.physics.workload.models.transformer.encoder.dimensions import (
 )
 
 PREFIX = "model.vision."
-LAYERS, IMAGES, FROZEN = (f"{PREFIX}{name}" for name in ("layers", "images", "frozen"))
+LAYERS, IMAGES, FROZEN, FROZEN_PROJECTOR, FROZEN_LANGUAGE = (
+    f"{PREFIX}{name}" for name in ("layers", "images", "frozen", "frozen_projector", "frozen_language")
+)
 IMAGE_PIXELS = f"{PREFIX}image_pixels"
 _SHARED = (
     "layers", "pattern", "hidden", "heads", "kv_heads", "head_dim", "ffn", "window", "norm", "block",
@@ -61,7 +63,15 @@ VISION: tuple[Column, ...] = tuple(
         count(f"{PREFIX}images", "images of a training sequence, whose tokens are among its tokens; 0: none",
               low=0, high=1e6),
         text(f"{PREFIX}image_pixels", "pixels of an image of a training sequence, as serve.image_size"),
-        Column(f"{PREFIX}frozen", "bool", "", "true: the tower is not trained: it has only a forward pass"),
+        Column(FROZEN, "bool", "", "true: the tower is not trained: it has only a forward pass"),
+        text(
+            FROZEN_PROJECTOR, "whether the tower's projector is frozen; auto: as model.vision.frozen",
+            ("auto", "true", "false"),
+        ),
+        Column(
+            FROZEN_LANGUAGE, "bool", "",
+            "true: the language model is not trained: it has the gradients that tower or projector need",
+        ),
         count(f"{PREFIX}image_tokens", "tokens of every image; 0: as many as its size makes", low=0,
               high=1e6),
     )
@@ -70,7 +80,7 @@ VISION: tuple[Column, ...] = tuple(
 _DEFAULTS: Mapping[str, Any] = {
     **{f"{PREFIX}{name}": {**DEFAULTS, **OF_IMAGES, "model.block": PRE}[f"model.{name}"] for name in _SHARED},
     f"{PREFIX}image_size": 0, f"{PREFIX}tiles": 0, f"{PREFIX}image_tokens": 0, f"{PREFIX}images": 0,
-    f"{PREFIX}image_pixels": "1024", f"{PREFIX}frozen": False,
+    f"{PREFIX}image_pixels": "1024", FROZEN: False, FROZEN_PROJECTOR: "auto", FROZEN_LANGUAGE: False,
 }  # fmt: skip
 _ALL_KEYS = frozenset(column.name for column in VISION)
 
@@ -95,12 +105,26 @@ def tower_structure(inputs: Inputs) -> tuple[Any, ...]:
         *(inputs[f"{PREFIX}{name}"] for name in kinds if name in _SHARED),
         inputs[IMAGES] > 0,
         inputs[FROZEN],
+        inputs[FROZEN_PROJECTOR],
+        inputs[FROZEN_LANGUAGE],
     )
 
 
 def has_tower(inputs: Inputs) -> bool:
     """Say whether models have a vision tower; points of a call all have one, or none has."""
     return LAYERS in inputs
+
+
+def frozen_projector(inputs: Inputs) -> Bools:
+    """Say of which points the tower's projector is not trained, (points,)."""
+    stated = inputs[FROZEN_PROJECTOR]
+    frozen: Bools = np.where(stated == "auto", inputs[FROZEN], stated == "true")
+    return frozen
+
+
+def freezes_language(points: Inputs) -> bool:
+    """Say whether the language model of models with the same structure is frozen, beside a tower."""
+    return has_tower(points) and bool(points[FROZEN_LANGUAGE][0])
 
 
 def as_tower_key(text: str) -> str:

@@ -23,6 +23,7 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
     BEFORE,
+    DOCUMENTS,
     FULL,
     KERNELS,
     OF_ATTENTION,
@@ -142,7 +143,7 @@ def core_of_training(points: Inputs, size: Sizes, reach: Reach, head_dim: Size, 
     sizes = AttentionSizes(
         size.sequences, size.sequence, size.sequence, size.heads,
         size.heads if latent else size.kv_heads, head_dim, size.value_dim,
-        window_of(reach, size.sequence, size.sequence),
+        _within_documents(points, size, window_of(reach, size.sequence, size.sequence)),
     )  # fmt: skip
     return [
         attention(
@@ -229,6 +230,26 @@ def window_of(reach: Reach, q_len: Size, kv_len: Size) -> Size:
         masked = np.rint(mostly * causal + (1.0 - mostly) * few).astype(np.int64)
         window = np.where((kept > 0.0) & (kept < 1.0), masked, window)
     return window
+
+
+def _within_documents(points: Inputs, size: Sizes, window: Size) -> Size:
+    """Return the window in which all queries together see as many keys as within their documents.
+
+    window: of keys that a query may see, 0 for all. A document of n tokens has w (2 n + 1 - w) / 2 pairs in a
+    window of w keys.
+    """
+    if DOCUMENTS not in points:
+        return window
+    keys, length = np.asarray(size.sequence), np.asarray(single(points[DOCUMENTS]))
+    document = np.where(length > 0, np.minimum(length, keys), keys)
+
+    def pairs(tokens: Ints) -> Floats:
+        reached = np.where(np.asarray(window) > 0, np.minimum(window, tokens), tokens)
+        return 0.5 * reached * (2.0 * tokens + 1.0 - reached)
+
+    total = keys // document * pairs(document) + pairs(keys % document)
+    packed = np.maximum(_window_of_pairs(total, keys), 1.0).astype(np.int64)
+    return np.where(document < keys, packed, window)
 
 
 def _masked(reach: Reach, sequence: Size) -> Bools:

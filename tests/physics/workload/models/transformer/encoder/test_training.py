@@ -115,6 +115,44 @@ def test_kernels_of_a_frozen_tower_are_forward_alone():
     assert (of_tower & (trained.phase == UPDATE)).any()
 
 
+def test_a_projector_may_be_trained_alone():
+    """As in LLaVA's first stage (arXiv:2304.08485): the language model hands gradients on to it."""
+    frozen = (f"{PREFIX}frozen=true", f"{PREFIX}frozen_projector=false", f"{PREFIX}frozen_language=true")
+    run = ("TP-1-d8", "parallel.zero_stage=0", *TOWER)
+    alone, text = row(*run, *frozen), row(*run, f"{PREFIX}images=0")
+    inner = [inner * cols for inner, cols, _ in naive.projector_shapes(BY_HAND)]
+    assert alone.gradient_B == 2.0 * sum(inner)
+    assert alone.optimizer_B == 8.0 * sum(inner)
+    without = text.weight_B - text.optimizer_B / 2.0  # without masters
+    assert alone.weight_B == without + 2.0 * weights_by_hand() + 4.0 * sum(inner)
+    of_text = row("TP-1-d8", *TOWER, "model.lora.rank=1")  # whose base is frozen, too
+    assert alone.backward_s < of_text.backward_s
+    assert alone.flop > text.flop * 2.0 / 3.0
+
+
+def test_a_frozen_language_model_is_sharded():
+    run = ("TP-1-d8", *TOWER, f"{PREFIX}frozen_language=true")
+    whole, shared = row(*run, "parallel.zero_stage=1"), row(*run, "parallel.zero_stage=3")
+    assert shared.weight_B < whole.weight_B / 6.0  # masters are sharded in both
+
+
+def test_all_of_a_tower_may_be_frozen_in_two_ways():
+    one = row("TP-2-d4", *TOWER, f"{PREFIX}frozen=true")
+    same = row("TP-2-d4", *TOWER, f"{PREFIX}frozen=true", f"{PREFIX}frozen_projector=true")
+    assert (one.time_s, one.flop, one.footprint_B) == (same.time_s, same.flop, same.footprint_B)
+    more = row("TP-2-d4", *TOWER, f"{PREFIX}frozen=true", f"{PREFIX}frozen_projector=false")
+    assert more.gradient_B > one.gradient_B
+    assert more.time_s > one.time_s
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_adapters_go_with_a_tower(strategy):
+    asked = ("model.lora.rank=4", "model.lora.base_dtype=nf4", f"{PREFIX}frozen=true")
+    adapted, whole = row(strategy, *TOWER, *asked), row(strategy, *TOWER)
+    assert adapted.footprint_B < whole.footprint_B
+    assert adapted.flop < whole.flop
+
+
 def test_a_grid_mixes_points_with_and_without_images():
     grid = fastflow.evaluate(*TEXT, *TOWER, "system.devices=8", "parallel.strategy=TP-2-d4",
                              f"{PREFIX}images=0,1,2", f"{PREFIX}frozen=true,false")  # fmt: skip
@@ -143,6 +181,9 @@ def test_serving_has_no_images_of_training():
         ((f"{PREFIX}image_pixels=x",), "pixels of a side, such as 1024"),
         ((f"{PREFIX}patch=0",), f"{PREFIX}patch=0 is invalid: expected at least 1"),
         ((f"{PREFIX}hidden=500",), f"{PREFIX}heads=8 is invalid"),
+        ((f"{PREFIX}frozen_language=true", f"{PREFIX}frozen=true"), "expected false where the tower and its"),
+        ((f"{PREFIX}frozen_language=true", f"{PREFIX}images=0"), "expected false without images"),
+        ((f"{PREFIX}frozen_language=true", "model.lora.rank=8"), "expected false with model.lora.rank=8"),
     ],
 )
 def test_what_is_wrong_is_named(overrides, message):
