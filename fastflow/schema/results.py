@@ -179,9 +179,7 @@ RESULTS: tuple[Column, ...] = (
     ),
     Column("buffer_B", "float", "B", "unsharded copies of weights and gradients under ZeRO, on one device"),
     Column("workspace_B", "float", "B", "workspaces of libraries, on one device"),
-    Column(
-        "fragment_B", "float", "B", "memory of one device that the allocator holds and cannot use"
-    ),
+    Column("fragment_B", "float", "B", "memory of one device that the allocator holds and cannot use"),
     Column("communicator_B", "float", "B", "buffers of collectives, on one device"),
     Column("context_B", "float", "B", "context of the process, on one device"),
     Column(
