@@ -11,9 +11,9 @@ STEP = 32  # bytes of a row that an instruction takes
 def one(chip, experts, inner, cols, stored, local, rows, rule, marlin, held):
     """Return the run of a grouped product; experts: tokens of each. rows: of a tile.
 
-    rule: share, each, order, maps, visit, in step. held: share of weights in the last cache.
+    rule: each, order, maps, visit, last. held: share of weights in the last cache.
     """
-    share, each, order, maps, visit, in_step = rule
+    each, order, maps, visit, last = rule
     clock, handed, moved = [0] * chip.bundles, 0, [0.0] * len(chip.bandwidths)
     for tokens in experts:
         for _ in range(ceil(tokens / rows)):
@@ -25,19 +25,18 @@ def one(chip, experts, inner, cols, stored, local, rows, rule, marlin, held):
                     moved[level] += 2 * (rows + COLUMNS) * inner * chip.size
                 moved[chip.private + 1] += (rows * chip.size + COLUMNS * of_b(chip)) * inner
     waves = max(clock)
-    tiles = waves if in_step else max(1, handed / chip.bundles)
-    multiply = tiles * 2 * rows * COLUMNS * inner / (chip.flops / chip.bundles) / share
-    convert = tiles * COLUMNS * inner * chip.instructions * marlin / (chip.issue / chip.bundles)
+    multiply = waves * 2 * rows * COLUMNS * inner / (chip.flops / chip.bundles)
+    convert = waves * COLUMNS * inner * chip.instructions * marlin / (chip.issue / chip.bundles)
     total, weights = sum(experts), len(experts) * inner * cols * of_b(chip)
     c = total * stored * chip.output
     moved[chip.private + 1] += c
     for level in range(chip.private + 2, len(moved)):
         moved[level] = weights * (1 - held) + total * inner * chip.size + c
     times = [0.0] * (len(moved) + 2)
-    times[0] = tiles * each + multiply + convert
+    times[0] = waves * each + multiply + convert
     times[len(moved) - 1] = weights * held / chip.bandwidths[-2]
     times[len(moved)] = moved[-1] / chip.bandwidths[-1]
-    times[-1] = chip.launch + maps + visit * local
+    times[-1] = chip.launch + maps + visit * local + last * rows
     time = soft(times[:-1], order) + times[-1]
     power = chip.drive * 2 * total * inner * cols / (chip.peak * time)
     if power > 1:

@@ -38,28 +38,65 @@ def loads(tokens, topk, experts, local, exponent, place, least=0, at_random=Fals
     return [max(least, load) for load in own]
 
 
-def in_groups(tokens, experts, local):
-    """Return the loads of the first device's experts where a token may choose in four of eight groups.
+def gate(meant, topk, experts):
+    """Return the experts that DeepSeek-V3's gate chooses; meant: those with a high score, others have a low.
 
-    Token by token: it prefers one expert in each group, and the first groups and experts to others.
+    Of equal ones it takes the first. Where groups have one expert each, it takes the first experts.
     """
+    size = experts // 8
+    if size == 1:
+        return list(range(topk))
+    best = [
+        sum(sorted((e in meant for e in range(g * size, (g + 1) * size)), reverse=True)[:2]) for g in range(8)
+    ]
+    groups = sorted(range(8), key=lambda g: (-best[g], g))[:4]
+    able = [e for e in range(experts) if e // size in groups]
+    return sorted(able, key=lambda e: (e not in meant, e))[:topk]
+
+
+def in_groups(tokens, topk, experts, local):
+    """Return the loads of the first device's experts; each token is meant to choose one in each group."""
     size, got = experts // 8, [0] * experts
     for token in range(tokens):
         place = token % size if tokens >= size else token * size // tokens
-        own = [group * size + place for group in range(4)]
-        for expert in own + [e for e in range(4 * size) if e not in own][:4]:
+        for expert in gate({group * size + place for group in range(8)}, topk, experts):
             got[expert] += 1
     return got[:local]
 
 
+def in_groups_by_power_law(tokens, topk, experts, local, exponent, place, scattered):
+    """Return the loads of the first device's experts behind the gate of groups.
+
+    The busiest device and the first one change their places before. Experts are listed as often as they have
+    tokens, the most popular ones first, and tokens take turns in going through the list.
+    """
+    got = dealt(tokens, topk, experts, exponent, place, scattered=scattered)
+    devices = [list(range(i, i + local)) for i in range(0, experts, local)]
+    busiest = max(devices, key=lambda device: sum(got[e] for e in device))
+    moved = dict(zip(devices[0], busiest, strict=True)) | dict(zip(busiest, devices[0], strict=True))
+    listed = [moved.get(expert, expert) for expert in place for _ in range(got[expert])]
+    loads = [0] * experts
+    for token in range(tokens):
+        for expert in gate(set(listed[token::tokens]), topk, experts):
+            loads[expert] += 1
+    return loads[:local]
+
+
 def chosen(tokens, topk, experts, local, exponent, place, at_random=False, scattered=False):
     """Return how many tokens chose each of the busiest device's experts."""
-    choices = tokens * topk
     if exponent == 0 and not at_random:
         got = [0] * local
-        for i in range(ceil(choices * local / experts)):
+        for i in range(ceil(tokens * topk * local / experts)):
             got[i % local] += 1
         return got
+    got = dealt(tokens, topk, experts, exponent, place, at_random, scattered)
+    devices = [got[i : i + local] for i in range(0, experts, local)]
+    return max(devices, key=sum)
+
+
+def dealt(tokens, topk, experts, exponent, place, at_random=False, scattered=False):
+    """Return how many tokens chose each of all experts."""
+    choices = tokens * topk
     popular = popularities(tokens, topk, experts, exponent) if not at_random else []
     popular = popular or binomial_counts(tokens, topk, experts)
     got = [0] * experts
@@ -72,8 +109,7 @@ def chosen(tokens, topk, experts, local, exponent, place, at_random=False, scatt
                 got[expert] -= 1
     while sum(got) < choices:  # the last one of those that have least gets one
         got[max(range(experts), key=lambda e: (-got[e], rank[e] if scattered else e))] += 1
-    devices = [got[i : i + local] for i in range(0, experts, local)]
-    return max(devices, key=sum)
+    return got
 
 
 def drawn(tokens, topk, experts, local, exponent, seed):

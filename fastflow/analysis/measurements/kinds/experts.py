@@ -11,7 +11,7 @@ import numpy as np
 from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
 from fastflow.analysis.measurements.kind import Measurements, Options, TimedRows, register
 from fastflow.config.messages import one_of
-from fastflow.core.tables import Columns, Floats, Ints
+from fastflow.core.tables import Bools, Columns, Floats, Ints
 from fastflow.engine.grid.grid import Grid
 from fastflow.physics.timing.device import SCALED
 from fastflow.physics.workload.models.moe_layer import (
@@ -24,8 +24,10 @@ from fastflow.physics.workload.models.moe_layer import (
     ONE_STAGE,
     RELEASE,
     REPEATED,
+    SUMMED,
     TRITON,
     TRTLLM,
+    TUNED,
 )
 from fastflow.physics.workload.ops.grouped_gemm import RANDOM
 
@@ -54,6 +56,9 @@ _TYPES = {
 }  # fmt: skip
 """Types of activations, weights and scales, to the data type."""
 _OF_MXFP4 = ("mxfp4_w4a16", "mxfp4_w4a8")
+_MIN_LATENCY = "min_latency"
+_MOST_OF_MIN_LATENCY = 256
+"""Experts of a mixture that the collector also runs where latency is least (collect_moe.py)."""
 _POWER_LAW = re.compile(r"power_law_([0-9]+(?:\.[0-9]*)?)")
 
 
@@ -84,7 +89,34 @@ class ExpertLayers(Measurements):
         self.inputs["model.power_law"] = InputColumn(exponents, file.filled("balance"))
         self._chosen = options.command_line
         self._kernel = file.frame.get("kernel")
+        self._tuned = self._find_tuned()
         self._read_tuned(options)
+
+    def _find_tuned(self) -> Bools:
+        """Return which rows of nvfp4 on CUTLASS certainly have the kernels that a tuner chose, (rows,).
+
+        The collector stores these under a name of the type, the sizes and the experts of a device, and tunes
+        only where no stored name begins with its own (collect_moe.py). Layers on trtllm's kernels share
+        names with layers on CUTLASS's: what is stored may be the other's, and default kernels run.
+        """
+        tuned = np.zeros(self.file.rows, dtype=np.bool_)
+        if self._kernel is None or "model.dtype" not in self.inputs:
+            return tuned
+
+        def column(name: str) -> Ints:
+            given = self.inputs.get(f"model.{name}")
+            values: Ints = np.ones(tuned.size, dtype=np.int64) if given is None else given.values
+            return np.maximum(1, values)
+
+        ffn, experts = column("ffn") // column("tp"), column("experts") // column("ep")
+        names = [f"{k}_{n}_{e}" for k, n, e in zip(column("hidden"), ffn, experts, strict=True)]
+        kernels, is_nvfp4 = np.asarray(self._kernel), self.inputs["model.dtype"].values == "nvfp4"
+        # the collector runs the same sizes in all types
+        has_both = (kernels != "nongated") & (column("experts") <= _MOST_OF_MIN_LATENCY)
+        shared = {names[row] for row in np.flatnonzero(has_both)}
+        for row in np.flatnonzero(is_nvfp4 & (kernels != _MIN_LATENCY)).tolist():
+            tuned[row] = not any(name.startswith(names[row]) for name in shared)
+        return tuned
 
     def _read_tuned(self, options: Options) -> None:
         """Read the columns of a file of aiter's tuner; raises InputError.
@@ -128,12 +160,14 @@ class ExpertLayers(Measurements):
             backend = np.where(is_triton, TRITON, inputs[BACKEND.name])
             if self._kernel is not None:
                 names = np.asarray(self._kernel)[batch]
-                is_trtllm = (names == "min_latency") | (np.isin(dtype, _OF_MXFP4) & has_mxfp4)
+                is_trtllm = (names == _MIN_LATENCY) | (np.isin(dtype, _OF_MXFP4) & has_mxfp4)
                 backend = np.where(is_trtllm, TRTLLM, np.where(names == DEEPGEMM, DEEPGEMM, backend))
                 chosen[REPEATED.name] = np.ones(dtype.size, dtype=np.bool_)
                 chosen[RELEASE.name] = np.full(dtype.size, "1.3")
-                # the collector gives these the gate of DeepSeek-V3
-                chosen[GATE.name] = np.where(names == "min_latency", "groups", "topk")
+                # the collector gives these the gate of DeepSeek-V3, and leaves out the sum (do_finalize)
+                chosen[GATE.name] = np.where(names == _MIN_LATENCY, "groups", "topk")
+                chosen[SUMMED.name] = names != _MIN_LATENCY
+                chosen[TUNED.name] = self._tuned[batch]
                 chosen[LEFTOVER.name] = np.full(dtype.size, "any")
             chosen[BACKEND.name] = backend
             yield batch, inputs | {name: v for name, v in chosen.items() if name not in self._chosen}

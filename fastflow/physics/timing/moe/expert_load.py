@@ -14,10 +14,8 @@ scores), so the tokens of an expert follow a binomial distribution.
 Of experts of equal load, those of the last device come first, or, where loads are *scattered*, any: rows of
 the benchmark differ in it, perhaps by how its sort orders equal keys.
 
-*Grouped*: the collector's equal loads behind DeepSeek-V3's gate. A token has as many choices as there are
-groups, one in each. All groups have the same score, and the gate takes the first ones. The token's other
-choices are the first experts, since all others have equal scores. So half of the experts are idle, and the
-first ones get a row of nearly every token; the device with the first experts is timed.
+*Grouped*: these loads behind DeepSeek-V3's gate (`gate_of_groups.py`); the device with the first experts is
+timed.
 
 The collector draws at random, and averages five draws. Here popularities are the midpoints of equal quantiles
 of their distribution, one for each expert, so that only the assignment to devices is random: `DRAWS` seeded
@@ -36,12 +34,12 @@ import numpy as np
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.physics.timing.moe.gate_of_groups import GROUPS, assign_evenly_in_groups, assign_in_groups
 
 # Seeded assignments of experts to devices. Mean errors of 12,000 layers are 0.4 to 1.1 points larger with
 # one, 0.1 to 0.2 smaller with 16
 DRAWS = 4
 REPEATED_DRAWS = 5.0  # that a collector runs in turn where loads follow a power law (collect_moe.py)
-GROUPS, CHOSEN_GROUPS = 8, 4  # of experts, in DeepSeek-V3's gate (arXiv:2412.19437, section 2.1.2)
 MAX_KEPT = 2**18  # routings
 MAX_POPULAR = 0.8  # of the tokens
 FEW = (0.01, 2.0)  # least and most popular where choices are fewer than experts
@@ -60,7 +58,7 @@ class Routings(NamedTuple):
     least: Ints  # least rows of each expert of a device, even without tokens; 0: no padding
     random: Bools  # tokens choose at random, whatever the exponent
     scattered: Bools  # left-over tokens go to experts of any device, not those of the last one
-    grouped: Bools  # equal loads behind a gate that limits a token to `CHOSEN_GROUPS` of `GROUPS`
+    grouped: Bools  # behind a gate that limits a token to `CHOSEN_GROUPS` of `GROUPS`
 
 
 class Loads(NamedTuple):
@@ -206,33 +204,16 @@ def _assign_evenly(choices: int, local: int, tokens: Floats, count: Floats, grou
     return groups
 
 
-@kernel
-def _assign_in_groups(
-    choosing: int, experts: int, local: int, tokens: Floats, count: Floats, groups: int
-) -> int:
-    """Write the groups of the first device's experts, of `choosing` tokens; returns the end of the groups."""
-    size = experts // GROUPS
-    loads, by_position = np.zeros(experts), np.zeros(size)  # tokens that choose this position in each group
-    for token in range(min(choosing, size)):
-        position = token if choosing >= size else token * size // choosing
-        each = (choosing - token - 1) // size + 1 if choosing >= size else 1
-        by_position[position] += float(each)
-    for position in range(size):
-        for group in range(CHOSEN_GROUPS):
-            loads[group * size + position] += by_position[position]
-        expert, others = 0, GROUPS - CHOSEN_GROUPS
-        while others > 0 and expert < experts:
-            if expert % size != position or expert >= CHOSEN_GROUPS * size:
-                loads[expert] += by_position[position]
-                others -= 1
-            expert += 1
+@lean_kernel
+def _list_loads(loads: Floats, share: float, tokens: Floats, count: Floats, groups: int) -> int:
+    """Write groups of experts, `share` of each expert; returns the end of the groups."""
     start = groups
-    for expert in range(local):
-        if loads[expert] > 0.0:
-            if groups == start or tokens[groups - 1] != loads[expert]:
-                tokens[groups], count[groups] = loads[expert], 0.0
+    for load in loads:
+        if load > 0.0:
+            if groups == start or tokens[groups - 1] != load:
+                tokens[groups], count[groups] = load, 0.0
                 groups += 1
-            count[groups - 1] += 1.0
+            count[groups - 1] += share
     return groups
 
 
@@ -262,9 +243,11 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
             counts = np.append(counts, np.empty(counts.size + room))
         devices, choices = experts // local, routings.tokens[i] * routings.topk[i]
         least = routings.least[i]
+        in_groups = routings.grouped[i] and experts % GROUPS == 0 and not routings.random[i]
         if exponent == 0.0 and not routings.random[i]:
-            if routings.grouped[i] and routings.topk[i] == GROUPS and experts % GROUPS == 0:
-                groups = _assign_in_groups(routings.tokens[i], experts, local, tokens, counts, groups)
+            if in_groups and (routings.topk[i] == GROUPS or experts == GROUPS):
+                loads = assign_evenly_in_groups(routings.tokens[i], routings.topk[i], experts)
+                groups = _list_loads(loads[:local], 1.0, tokens, counts, groups)
             else:
                 groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
             if least > 0:
@@ -279,7 +262,7 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
             _binomial_counts(routings.tokens[i], routings.topk[i] / experts, popularity)
         else:
             _popularities(rarest, most, exponent, popularity)
-        draws = DRAWS if devices > 1 else 1
+        draws = DRAWS if devices > 1 or in_groups else 1
         for number in range(draws):
             begin = shuffles.offset[i] + number * experts
             position, rank = (
@@ -289,14 +272,19 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
             _assign_tokens(
                 popularity, routings.tokens[i], routings.topk[i], rank, routings.scattered[i], count
             )
-            busiest, start = _busiest(count, rank, local), groups
+            busiest = _busiest(count, rank, local)
+            if in_groups:
+                loads = assign_in_groups(
+                    count, position, busiest, local, routings.tokens[i], routings.topk[i]
+                )
+                groups = _list_loads(loads[:local], 1.0 / draws, tokens, counts, groups)
+                continue
+            loads, listed = np.zeros(local), 0  # of the busiest device, by popularity
             for r in range(experts):
-                if position[r] < busiest or position[r] >= busiest + local or count[r] == 0:
-                    continue
-                if groups == start or tokens[groups - 1] != count[r]:
-                    tokens[groups], counts[groups] = count[r], 0.0
-                    groups += 1
-                counts[groups - 1] += 1.0 / draws
+                if busiest <= position[r] < busiest + local:
+                    loads[listed] = count[r]
+                    listed += 1
+            groups = _list_loads(loads, 1.0 / draws, tokens, counts, groups)
         if least > 0:
             groups = _pad_experts(least, local, tokens, counts, group[i], groups)
         group[i + 1] = groups

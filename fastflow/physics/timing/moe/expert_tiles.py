@@ -1,11 +1,14 @@
 """Time of grouped GEMMs whose tiles follow a rule of their library, on chips with tensor memory (Blackwell).
 
-Three libraries multiply experts there, which do not compare tiles as `grouped_gemm.py` does:
+These libraries multiply experts there, which do not compare tiles as `grouped_gemm.py` does:
 
 - *cutlass*: CUTLASS's grouped kernels take pointers to the operands of each expert (pointer arrays, example
   75 of NVIDIA/cutlass). Blocks have the 128 rows of an instruction (tcgen05.mma, NVIDIA PTX documentation).
   They make a tensor map for each expert in global memory before they load its first slab. So a tile waits
   (`Rule.tile`), and loads and products of different experts hardly overlap: their times add up (order 1);
+- *tuned*: the same library with kernels that TensorRT-LLM's tuner chose. They overlap, and their operands are
+  swapped (swap_ab of its moe_gemm): columns of weights are the instruction's 128 rows, and tiles have a power
+  of two of tokens, for the mean expert;
 - *deepgemm*: DeepGEMM's masked layout, blocks of 128 rows as well, one tensor map for all experts. Blocks
   look for their tile expert by expert (`Rule.visit`);
 - *trtllm*: TensorRT-LLM's batched kernels (trtllmGenKernels). Columns of weights are the instruction's 128
@@ -14,7 +17,8 @@ Three libraries multiply experts there, which do not compare tiles as `grouped_g
 
 The time of a kernel is the soft maximum of two parts, and its launch:
 
-- *products*: tiles run in waves, one on a bundle; rows of a tile without tokens take as long as others;
+- *products*: tiles run in waves, one on a bundle; rows of a tile without tokens take as long as others. The
+  first loads and the last results of a kernel have nothing to overlap with (`Rule.last`);
 - *main memory*: weights of experts with tokens, rows and results, once each.
 
 Converted weights (mxfp4 with activations of 16 bits) take time on vector lanes beside that of products.
@@ -33,35 +37,37 @@ from fastflow.physics.timing.library.thread_blocks import Costs, Launched, time_
 from fastflow.physics.timing.moe.expert_load import REPEATED_DRAWS, Loads, Routings
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
-COMPARED, CUTLASS, DEEPGEMM, TRTLLM = 0, 1, 2, 3
+COMPARED, CUTLASS, DEEPGEMM, TRTLLM, TUNED = 0, 1, 2, 3, 4
 """Libraries of grouped GEMMs: `grouped_gemm.py`, and those of this module."""
 INSTRUCTION_BYTES = 32.0  # of a row, in the inner dimension of an instruction (tcgen05.mma, NVIDIA PTX)
 COLUMNS = 128.0  # of weights, in a tile
 ROWS_OF_INSTRUCTION = 128.0  # of tcgen05.mma
 TRTLLM_ROWS, TRTLLM_CONVERTED_ROWS = (8.0, 256.0), 64.0
 """Least and most rows of trtllm's tiles; most where weights are converted (the names of its kernels)."""
+TUNED_ROWS = (16.0, 128.0)
+"""Least and most rows of tuned tiles (cutlass_heuristic.cpp of NVIDIA/TensorRT-LLM)."""
 
 
 class Rule(NamedTuple):
     """How a library runs grouped GEMMs."""
 
-    share: float  # rate of units over that of single products
     tile: float  # time of a tile beside its products: first loads, and results on their way out [s]
     order: float  # of the soft maximum of products and main memory
     maps: float  # time before the first load [s]
     visit: float  # time for an expert of the device [s]
-    in_step: float  # 1: tiles run in waves; 0: bundles that wait longer get fewer tiles
+    last: float  # time of a kernel for each row of a tile, its first loads and last results [s]
 
 
 # Calibrated: 9,269 layers of experts on B200 (ai-dynamo/aiconfigurator@095f58a)
 RULES = {
-    CUTLASS: Rule(share=1.0, tile=2.45e-6, order=1.0, maps=3.1e-6, visit=0.0, in_step=0.0),
-    DEEPGEMM: Rule(share=1.0, tile=0.2e-6, order=2.75, maps=4.2e-6, visit=0.155e-6, in_step=1.0),
-    TRTLLM: Rule(share=0.72, tile=0.5e-6, order=3.5, maps=2.7e-6, visit=0.0, in_step=1.0),
+    CUTLASS: Rule(tile=2.65e-6, order=1.0, maps=3.4e-6, visit=0.0, last=0.0),
+    TUNED: Rule(tile=2.11e-6, order=1.93, maps=6.24e-6, visit=0.0, last=0.0),
+    DEEPGEMM: Rule(tile=0.2e-6, order=2.75, maps=4.2e-6, visit=0.155e-6, last=0.0),
+    TRTLLM: Rule(tile=0.58e-6, order=1.5, maps=2.25e-6, visit=0.0, last=0.0255e-6),
 }
 # Instructions of a lane that convert a weight of mxfp4 to 16 bits, over those that Marlin's code counts.
 # Calibrated: 297 layers of mxfp4 with activations of 16 bits on B200 (as above)
-OF_MARLIN = 5.5
+OF_MARLIN = 6.0
 # Of the last cache, for weights that SMs of both dies read: each die's half keeps a copy. Layers of less than
 # 63 MB of weights take no time to read on B200 when they run again and again, larger ones do
 OF_CACHE = 0.5
@@ -71,11 +77,9 @@ class Tiles(NamedTuple):
     """Rules of grouped GEMMs; (products,)."""
 
     rows: Floats  # of a tile
-    share: Floats
     tile: Floats
     order: Floats
-    start: Floats  # maps and visits [s]
-    in_step: Floats
+    start: Floats  # maps, visits, first loads and last results [s]
 
 
 def rows_of_trtllm(routing: Routings, most: Floats) -> Floats:
@@ -89,16 +93,24 @@ def rows_of_trtllm(routing: Routings, most: Floats) -> Floats:
     return rows
 
 
+def rows_of_tuned(routing: Routings) -> Floats:
+    """Return the rows of tuned tiles: a power of two for the mean expert."""
+    each = np.maximum(routing.tokens * routing.topk / routing.experts, 1.0)
+    rows: Floats = np.clip(2.0 ** np.ceil(np.log2(each)), *TUNED_ROWS)
+    return rows
+
+
 def tiles_of(library: Ints, routing: Routings, converted: Floats) -> Tiles:
     """Return the tiles of grouped GEMMs; library: a key of `RULES` each; converted: instructions."""
     columns = [np.empty(library.size) for _ in Rule._fields]
     for name, rule in RULES.items():
         for column, value in zip(columns, rule, strict=True):
             column[library == name] = value
-    share, tile, order, maps, visit, in_step = columns
+    tile, order, maps, visit, last = columns
     most = np.where(converted > 0.0, TRTLLM_CONVERTED_ROWS, TRTLLM_ROWS[1])
-    rows = np.where(library == TRTLLM, rows_of_trtllm(routing, most), ROWS_OF_INSTRUCTION)
-    return Tiles(rows, share, tile, order, maps + visit * routing.local, in_step)
+    rows = np.where(library == TUNED, rows_of_tuned(routing), ROWS_OF_INSTRUCTION)
+    rows = np.where(library == TRTLLM, rows_of_trtllm(routing, most), rows)
+    return Tiles(rows, tile, order, maps + visit * routing.local + last * rows)
 
 
 @lean_kernel
@@ -144,15 +156,10 @@ def run_tiles(
             experts += loads.experts[i]
         blocks = max(1.0, blocks * np.ceil(gemm.n / b))
         waves = np.ceil(blocks / cores.bundles)
-        rounds = waves if tiles.in_step[g] > 0.0 else max(1.0, blocks / cores.bundles)
         flop, c = 2.0 * rows * k * gemm.n, rows * stored[g] * gemm.output
         times[:] = 0.0
-        of_columns = rounds * cores.bundles * 2.0 * b * k / cores.flops
-        times[0] = (
-            rounds * tiles.tile[g]
-            + of_columns * a / tiles.share[g]
-            + of_columns * gemm.conversion * OF_MARLIN
-        )
+        of_columns = waves * cores.bundles * 2.0 * b * k / cores.flops
+        times[0] = waves * tiles.tile[g] + of_columns * (a + gemm.conversion * OF_MARLIN)
         moved[0] = 2.0 * PARTIAL_SUM_BYTES * a * b * blocks * np.ceil(k * gemm.size / INSTRUCTION_BYTES)
         for level in range(1, gemm.private + 1):
             moved[level] = 2.0 * (a + b) * k * gemm.size * blocks

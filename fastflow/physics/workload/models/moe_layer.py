@@ -44,14 +44,25 @@ LEFTOVER = text(
 )
 GATE = text(
     "model.gate",
-    "gate of an expert layer with equal loads: topk, all experts get as many tokens; groups, DeepSeek-V3's"
-    " where a benchmark's scores are equal, which leaves half of the experts idle (eight choices)",
+    "gate of an expert layer: topk, tokens get the experts that they are meant to choose; groups,"
+    " DeepSeek-V3's where most of a benchmark's scores are equal, which gives the first experts more tokens",
     ("topk", "groups"),
 )
 REPEATED = Column(
     "model.repeated", "bool", "",
     "true: the layer runs again and again, as in a benchmark, and the last cache holds some of its weights",
 )  # fmt: skip
+TUNED = Column(
+    "model.tuned", "bool", "",
+    "true: under the backend cutlass on chips with tensor memory, products have kernels that TensorRT-LLM's"
+    " tuner chose, which swap operands; false: its default kernels",
+)  # fmt: skip
+SUMMED = Column(
+    "model.summed",
+    "bool",
+    "",
+    "true: a token's rows are summed at the end of the layer; false: they are left for another kernel",
+)
 _LIBRARIES = {
     CUTLASS: expert_tiles.CUTLASS, TRITON: expert_tiles.COMPARED, DEEPGEMM: expert_tiles.DEEPGEMM,
     TRTLLM: expert_tiles.TRTLLM, AITER: expert_tiles.COMPARED,
@@ -71,10 +82,12 @@ def network(points: Inputs) -> Network:
     local, ffn = -(-experts // points["model.ep"]), -(-points["model.ffn"] // points["model.tp"])
     gated, backend = bool(points[GATED.name][0]), str(points[BACKEND.name][0])
     is_triton, is_aiter, fuses = backend == TRITON, backend == AITER, backend in (TRITON, TRTLLM)
+    is_tuned = backend == CUTLASS and bool(points[TUNED.name][0])
     rows = np.maximum(1, -(-tokens * topk * local // experts))
     attributes = grouped_gemm.mixture(
         tokens, topk, experts, local, points["model.power_law"], triton=is_triton, plain=not gated,
-        library=_LIBRARIES[backend], recent=points[RELEASE.name][0] == "1.3",
+        library=expert_tiles.TUNED if is_tuned else _LIBRARIES[backend],
+        recent=points[RELEASE.name][0] == "1.3",
         random=points[grouped_gemm.RANDOM.name], scattered=points[LEFTOVER.name][0] == "any",
         grouped=points[GATE.name][0] == "groups", of_aiter=is_aiter,
         fused=is_aiter and bool(points[ONE_STAGE.name][0]),
@@ -104,7 +117,8 @@ def network(points: Inputs) -> Network:
     if not fuses:
         nodes += [a_pass("gate" if gated else "activation", passes["expert_gate"], rows, ffn, up)]
     nodes += [second._replace(reads=(nodes[-1].name,))]
-    nodes += [a_pass("combine", passes["combine"], tokens, hidden, "down", 1.0 + topk)]
+    if points[SUMMED.name][0]:
+        nodes += [a_pass("combine", passes["combine"], tokens, hidden, "down", 1.0 + topk)]
     nodes = [first, second] if is_aiter else nodes
     if shared := int(points["model.shared_experts"][0]):
         nodes += _shared(tokens, hidden, ffn * shared, nodes[-1].name)
@@ -153,6 +167,8 @@ FAMILY = Family(
         LEFTOVER,
         GATE,
         REPEATED,
+        TUNED,
+        SUMMED,
     ),
     sizes=(
         count("model.tokens", "tokens of all devices that share the experts"),

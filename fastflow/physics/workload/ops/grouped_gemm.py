@@ -18,7 +18,7 @@ from fastflow.core.yaml_file import amount_of, wrong
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.expert_load import Routings
-from fastflow.physics.timing.moe.expert_tiles import COMPARED, CUTLASS, TRTLLM
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, CUTLASS, TRTLLM, TUNED
 from fastflow.physics.timing.moe.grouped_gemm import (
     FIRST,
     SECOND,
@@ -127,7 +127,8 @@ def _library(device: Device, share: Share) -> Ints:
     """
     library = rare_attribute(share, "library").astype(np.int64)
     has_tensor_memory = device.library.pair[share.device] > 1.0
-    compares = (share.kind == WEIGHT_GRADIENT) | ((library == CUTLASS) & ~has_tensor_memory)
+    is_cutlass = (library == CUTLASS) | (library == TUNED)
+    compares = (share.kind == WEIGHT_GRADIENT) | (is_cutlass & ~has_tensor_memory)
     return np.where(compares, COMPARED, library)
 
 

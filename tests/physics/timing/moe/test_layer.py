@@ -26,7 +26,9 @@ from fastflow.physics.timing.moe.expert_tiles import (
     OF_MARLIN,
     RULES,
     TRTLLM,
+    TUNED,
     rows_of_trtllm,
+    rows_of_tuned,
 )
 from fastflow.physics.timing.moe.grouped_gemm import (
     FIRST,
@@ -105,13 +107,39 @@ def test_loads_are_those_of_tokens_dealt_one_by_one(routing):
     assert all(near(got[load], expected[load]) for load in got)
 
 
-@given(st.integers(1, 300), st.sampled_from([2, 5, 20]), st.sampled_from([1, 2, 8]))
+@given(st.integers(1, 300), st.sampled_from([1, 2, 5, 20]), st.sampled_from([1, 2, 8]))
 @cases(60)
 def test_a_gate_of_groups_leaves_half_of_the_experts_idle(tokens, size, devices):
     experts, local = 8 * size, 8 * size // devices
-    expected = Counter(naive.in_groups(tokens, experts, local))
+    expected = Counter(naive.in_groups(tokens, 8, experts, local))
     del expected[0]
     assert loads_of(tokens, 8, experts, local, 0.0, 0, False, False, True) == expected
+
+
+@given(
+    st.integers(1, 300), st.integers(1, 8), st.sampled_from([1, 2, 5, 20]), st.sampled_from([1, 2, 8]),
+    st.sampled_from([1.01, 1.2]), st.booleans(),
+)  # fmt: skip
+@cases(90)
+def test_a_gate_of_groups_moves_uneven_loads_to_the_first_experts(
+    tokens, topk, size, devices, exponent, scattered
+):
+    experts, local = 8 * size, 8 * size // devices
+    expected = Counter()
+    for draw in range(DRAWS):
+        place = np.random.default_rng([experts, draw]).permutation(experts).tolist()
+        own = naive.in_groups_by_power_law(tokens, topk, experts, local, exponent, place, scattered)
+        for load in own:
+            expected[load] += 1 / DRAWS
+    del expected[0]
+    got = loads_of(tokens, topk, experts, local, exponent, 0, False, scattered, True)
+    assert set(got) == set(expected)
+    assert all(near(got[load], expected[load]) for load in got)
+
+
+def test_one_expert_in_each_group_gives_the_first_experts_all_tokens():
+    assert loads_of(100, 2, 8, 4, 0.0, 0, False, False, True) == {100: 2}
+    assert loads_of(100, 2, 8, 1, 1.2, 0, False, True, True) == {100: 1}
 
 
 @given(st.lists(routings(), min_size=1, max_size=6))
@@ -415,7 +443,8 @@ def test_experts_without_a_gate_have_two_matrices():
 @given(
     st.integers(2, 4).flatmap(chips),
     st.lists(st.tuples(sides, st.integers(1, 4)), min_size=1, max_size=4, unique_by=lambda group: group[0]),
-    sides, sides, st.sampled_from([CUTLASS, DEEPGEMM, TRTLLM]), st.sampled_from([0.0, 1.0, 1e3, 1e6]),
+    sides, sides, st.sampled_from([CUTLASS, DEEPGEMM, TRTLLM, TUNED]),
+    st.sampled_from([0.0, 1.0, 1e3, 1e6]),
     st.sampled_from([0.0, 1.2]), st.integers(1, 500),
 )  # fmt: skip
 @cases(240)
@@ -442,6 +471,9 @@ def test_products_with_tiles_of_a_rule_are_the_oracle(
     if library == TRTLLM:
         rows = min(r for r in (8, 16, 32, 64, 128, 256) if r >= tokens * 2 / local or r == 256)
         rows = min(rows, 64 if chip.instructions else 256)
+    if library == TUNED:
+        rows = min(r for r in (16, 32, 64, 128) if r >= tokens / (2 * local) or r == 128)
+        assert rows_of_tuned(routing) == rows
     assert (
         library != TRTLLM or rows_of_trtllm(routing, column([64.0 if chip.instructions else 256.0])) == rows
     )
@@ -470,6 +502,18 @@ def test_backends_of_blackwell_have_their_own_kernels():
     }
     assert kernels["deepgemm"] == ["route", "dispatch", "gate and up", "gate", "down", "combine"]
     assert kernels["trtllm"] == ["route", "dispatch", "gate and up", "down", "combine"]
+
+
+def test_rows_that_are_not_summed_need_no_last_kernel():
+    kernels = fastflow.explain_sharding(
+        *LAYER, "chip=b200_sxm", "model.moe_backend=trtllm", "model.summed=false"
+    )
+    assert kernels["kernel"].tolist() == ["route", "dispatch", "gate and up", "down"]
+
+
+def test_tuned_kernels_of_experts_are_faster_where_tokens_are_few():
+    time = fastflow.evaluate(*LAYER, "chip=b200_sxm", "model.dtype=nvfp4", "model.tuned=false,true").time_s
+    assert time[1] < time[0]
 
 
 def test_recent_releases_route_more_experts_in_one_kernel():
