@@ -1,7 +1,8 @@
 """What a device of a server holds, stage by stage and tensor by tensor: weights, work space, caches.
 
 Servers size their caches by one of three rules. vLLM takes a share of all that the device offers, less
-and what a run at the token budget needs. SGLang takes a share of what a started process has, less weights.
+weights and what a run at the token budget needs. SGLang takes a share of what a started process has, less
+weights.
 TensorRT-LLM takes a share of what such a run leaves. A pass keeps alive at a time what a layer reads, what it
 adds that to, its queries and what it makes; of its dense part the gate, its partner and their product; two
 buffers of each token's experts; and where a server samples, the logits of all requests several times over.
