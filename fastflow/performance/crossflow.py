@@ -101,6 +101,7 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
             graph,
             pipe.launches,
             timing,
+            peaks.slower,
             pipe.stages,
             timeline.total,
         ),

@@ -74,15 +74,15 @@ def time_on_devices(
     devices = device(computed, chips, is_sustained)
     peak, pass_peak = devices.library.peak_flops, devices.vector_peak
     is_product = shards.kernels.m > 0
-    peaks = Peaks(
-        peak[of_points],
-        np.where(is_product, peak[point], pass_peak[point]),
-        _operations(device_inputs, computed, devices, chips, shards, of_points, point),
-    )
     fused = [
         _fused(kernels, device_inputs, chips, devices, of_points, is_sustained) for kernels in shards.fused
     ]
     timing = time_kernels(devices, work, fused)
+    peaks = Peaks(
+        peak[of_points],
+        np.where(is_product, peak[point], pass_peak[point]),
+        _operations(device_inputs, computed, devices, chips, shards, of_points, point, timing),
+    )
     if LIMIT in device_inputs:
         power = power_of(computed, chips)
         timing, slower = _within_power(timing, point, peaks.operation, devices, (computed, chips, power))
@@ -118,19 +118,22 @@ def _within_power(
     )
 
 
+@np.errstate(divide="ignore", invalid="ignore")
 def _operations(
     inputs: Inputs, computed: Inputs, devices: Device, chips: Chip, shards: Supergraph, of_points: Ints,
-    point: Ints,
+    point: Ints, timing: Timing,
 ) -> Floats:  # fmt: skip
     """Return the energy of an operation of every kernel [J], (kernels,); point: its device.
 
     inputs: of the devices; computed: in the type that they multiply; of_points: the device of every point.
     Kernels with a timing function of their type, such as attention, multiply on the units of products, in the
-    type that they compute in, where their power is known.
+    type that they compute in, where their power is known. Where operations at the highest clock would draw
+    more than the budget, the clock has fallen (`library.thread_blocks`), and their energy with its square.
     """
     power, full = power_of(inputs, chips), full_power(computed, multiplies_on_matrix_units(computed))
     products = operation_energy(power, full.products, devices.library.peak_flops)
     passes = operation_energy(power, full.lanes, devices.vector_peak)
+    units = products * devices.library.peak_flops
     energy: Floats = np.where(shards.kernels.m > 0, products[point], passes[point])
     is_known = power.of_budget
     for fused in shards.fused:
@@ -144,7 +147,8 @@ def _operations(
         energy[fused.rows[rows]] = of_type[device]
         if fused.type.lanes is not None:
             energy[fused.rows[rows]] += fused.type.lanes(fused.share)[rows] * passes[device]
-    return energy
+    busy = energy * timing.flop * timing.energy_ratio / timing.time / units[point]
+    return energy / np.fmax(devices.library.drive[point] * busy, 1.0)
 
 
 def _list_devices(

@@ -29,20 +29,25 @@ def awake(busy):
     return 0.4 + 0.6 * busy
 
 
-def real_chip(kernels, per_byte, rest, running, budget, time):
+def real_chip(kernels, per_byte, rest, running, budget, full, time):
     """Return joules of a device that draws `rest`, `running` more while kernels run, and never over budget.
 
-    kernels: (launches, seconds of one, joules of its operations, bytes of each level and of main memory,
-    share of the bundles that run); per_byte: joules of those levels; rest, running, budget: watts.
+    kernels: (launches, seconds of one, joules of its operations at the highest clock, bytes of each level and
+    of main memory, share of the bundles that run); per_byte: joules of those levels; rest, running, budget,
+    full: watts. Kernels together keep to the budget. With all units busy a device would draw `full` at the
+    highest clock: above the budget the power of operations falls with the third power of the clock, their
+    energy with the second.
     """
-    joules = rest * time
+    joules, seconds_of_all = 0, 0
     for launches, seconds, of_operations, moved, busy in kernels:
+        useful = of_operations / seconds / (full - rest - running)
+        clock_squared = 1 / max(1, full * useful / budget)
         for _ in range(launches):
-            wanted = rest * seconds + running * awake(busy) * seconds + of_operations
+            joules += running * awake(busy) * seconds + of_operations * clock_squared
             for bytes_, energy in zip(moved, per_byte, strict=True):
-                wanted += bytes_ * energy
-            joules += min(wanted, budget * seconds) - rest * seconds
-    return joules
+                joules += bytes_ * energy
+            seconds_of_all += seconds
+    return min(joules, (budget - rest) * seconds_of_all) + rest * time
 
 
 def iteration(kernels, per_bit, standing, running, time):

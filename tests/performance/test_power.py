@@ -112,8 +112,25 @@ def test_energy_is_the_oracles(compose, predict, chip, sizes):
     ]
     per_byte = [8.0 * level.dynamic_energy[0] for level in made.levels] + [point["chip.pinned.dram_JpB"]]
     got = results.summary(prediction)
-    expected = naive.real_chip(kernels, per_byte, rest, running, budget, got["time_s"][0])
+    expected = naive.real_chip(kernels, per_byte, rest, running, budget, full, got["time_s"][0])
     assert got["energy_J"][0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_products_draw_more_than_the_budget_beside_passes_that_draw_less(compose, predict):
+    point = compose("chip=b200_sxm", "model=gemm") | {
+        "model.m": 2048, "model.k": 16384, "model.n": 1024, "model.dtype": "fp8",
+    }  # fmt: skip
+    prediction = predict([point])
+    timing, made, budget = prediction.timing, prediction.chip, point["chip.tdp"]
+    per_byte = [8.0 * level.dynamic_energy[0] for level in made.levels] + [point["chip.pinned.dram_JpB"]]
+    wanted = timing.flop * prediction.peaks.operation + timing.bytes @ np.array(per_byte)
+    wanted += (RUNNING * naive.awake(timing.busy) + RESTING) * budget * timing.time
+    drawn = wanted / timing.time
+    assert drawn[-1] > budget > drawn[:-1].max()  # the product, and passes that quantise
+    assert wanted.sum() < budget * timing.time.sum()
+    got = results.summary(prediction)
+    waits = got["time_s"][0] - timing.time.sum()
+    assert got["energy_J"][0] == pytest.approx(wanted.sum() + RESTING * budget * waits, rel=1e-9)
 
 
 @pytest.mark.parametrize(("dtype", "head"), [("bf16", 128), ("fp8", 64)])

@@ -258,13 +258,22 @@ class Measurements:
         # of so much work, that a launch is short
         launch = np.minimum(needs[f"{ROOFLINE}launch_s"], MOST_OF_LAUNCH * time)
         larger = np.minimum(rest + (power - rest) * time / (time - launch), limit_of(inputs))
-        before = np.where(largest_first, np.maximum(power, larger), power)
-        shares = shown_shares(self.measured[rows], pause, self.copies_of_a_call, largest_first)
+        before, time_before = np.where(largest_first, np.maximum(power, larger), power), self.measured[rows]
+        which, cases = self.smaller_before(inputs)
+        if which.size:
+            smaller = predict_iterations(cases).columns
+            time_before[which] = self.add_host_time(rows[which], cases, smaller["time_s"])
+            before[which] = smaller["energy_J"] / smaller["devices"] / time_before[which]
+        shares = shown_shares(self.measured[rows], time_before, pause, self.copies_of_a_call, largest_first)
         return np.where(self.is_steady[rows], power, shown_power(power, before, rest, shares))
 
     def largest_first(self, inputs: Columns) -> Bools:
         """Return for which rows the collector of power had runs of much more of the work before, (rows,)."""
         return np.zeros(inputs["model.dtype"].size, dtype=np.bool_)
+
+    def smaller_before(self, inputs: Columns) -> tuple[Ints, Columns]:
+        """Return which rows follow a run of less of their work, and the model's inputs of those runs."""
+        return np.zeros(0, dtype=np.int64), {}
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return for how long a device rests before the run of a row [s], (rows,); None: all power shows."""

@@ -37,16 +37,15 @@ def shown_power(power: Floats, before: Floats, rest: Floats, shares: Shares) -> 
     return rest + (power - rest) * shares.current + (before - rest) * shares.previous
 
 
-def shown_shares(time: Floats, pause: Floats, copies: int, after_long: Bools) -> Shares:
+def shown_shares(time: Floats, before: Floats, pause: Floats, copies: int, after_long: Bools) -> Shares:
     """Return what the readings of runs show.
 
-    time: of a kernel, as measured [s]; pause: from a run to the next [s]; copies: of the kernel, a call;
-    after_long: whether the runs before were as long as runs shall last. Others were as long as the run: the
-    cases of a file are in order, so neighbours are alike.
+    time: of a kernel, as measured [s]; before: of the kernels of the runs before [s]; pause: from a run to
+    the next [s]; copies: of the kernel, a call; after_long: whether the runs before were as long as runs
+    shall last, whatever their kernels.
     """
-    calls = np.minimum(np.floor(RUN_S / (time * copies)) + 1.0, MOST_CALLS)
-    run = calls * copies * time
-    run_before = np.where(after_long, np.maximum(run, RUN_S), run)
+    run, run_before = _length(time, copies), _length(before, copies)
+    run_before = np.where(after_long, np.maximum(run_before, RUN_S), run_before)
     readings = np.floor(run / READING_S + ROUNDING) + 1.0
     current, previous = np.zeros(time.size), np.zeros(time.size)
     for number in range(int(readings.max(initial=0.0))):
@@ -54,6 +53,13 @@ def shown_shares(time: Floats, pause: Floats, copies: int, after_long: Bools) ->
         current += np.where(is_read, min(at, MEAN_S) / MEAN_S, 0.0)
         previous += np.where(is_read, _ran_before(max(0.0, MEAN_S - at), run_before, pause) / MEAN_S, 0.0)
     return Shares(current / readings, previous / readings)
+
+
+def _length(time: Floats, copies: int) -> Floats:
+    """Return how long runs of a kernel last [s]; time: of the kernel [s]; copies: of it, a call."""
+    calls = np.minimum(np.floor(RUN_S / (time * copies)) + 1.0, MOST_CALLS)
+    length: Floats = calls * copies * time
+    return length
 
 
 def _ran_before(span: float, run: Floats, pause: Floats) -> Floats:

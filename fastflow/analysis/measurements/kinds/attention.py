@@ -9,7 +9,7 @@ import numpy as np
 
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.memory_limit import LimitedByMemory
-from fastflow.core.tables import Bools, Columns, Floats
+from fastflow.core.tables import Bools, Columns, Floats, Ints
 from fastflow.physics.timing.warm_cache import COPIES
 from fastflow.physics.workload.precision import precision
 
@@ -17,14 +17,20 @@ SIZES = {
     "phase": "model.phase", "batch": "model.batch", "q_len": "model.q_len", "kv_len": "model.kv_len",
     "heads": "model.heads", "dtype": "model.dtype", "kv_dtype": "precision.cache",
 }  # fmt: skip
-_PAUSE, _PROMPT_PAUSE = 0.5, 0.05
+_PAUSE, _PROMPT_PAUSE = 0.15, 0.05
 """Rest before a run of decoding, whose cache is filled first, and of a prompt [s]. Calibrated on the powers
 of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_LONGER = 16
+"""Keys of a run of decoding over those of the run before on its device: a batch's lengths, each twice the one
+before, come in order, over a cache of two types each, and go to eight devices (collect_attn.py)."""
 
 
-def pauses(inputs: Columns, of_prompts: float) -> Floats:
-    """Return the rest before the run of rows of attention [s], (rows,); of_prompts: of those [s]."""
-    return np.where(inputs["model.phase"] == "decode", _PAUSE, of_prompts)
+def pauses(inputs: Columns, of_prompts: float, of_decoding: float) -> Floats:
+    """Return the rest before the run of rows of attention [s], (rows,).
+
+    of_prompts, of_decoding: of rows of these [s].
+    """
+    return np.where(inputs["model.phase"] == "decode", of_decoding, of_prompts)
 
 
 @register
@@ -53,12 +59,19 @@ class Attentions(LimitedByMemory):
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its phase, (rows,)."""
-        return pauses(inputs, _PROMPT_PAUSE)
+        return pauses(inputs, _PROMPT_PAUSE, _PAUSE)
 
     def largest_first(self, inputs: Columns) -> Bools:
         """Return which rows are prompts: the longest come first, of them the most (collect_attn.py)."""
         is_prompt: Bools = inputs["model.phase"] == "prefill"
         return is_prompt
+
+    def smaller_before(self, inputs: Columns) -> tuple[Ints, Columns]:
+        """Return which rows decode, and their runs before with fewer keys of as many sequences."""
+        keys = inputs["model.kv_len"]
+        which = np.flatnonzero((inputs["model.phase"] == "decode") & (keys >= 2 * _LONGER))
+        cases = {key: column[which] for key, column in inputs.items()}
+        return which, cases | {"model.kv_len": keys[which] // _LONGER}
 
     def bytes_moved(self, inputs: Columns) -> Floats:
         """Return the bytes of separate keys and values that decoding reads.

@@ -8,19 +8,19 @@ from typing import ClassVar
 import numpy as np
 
 from fastflow.analysis.measurements.csv_file import CsvFile, InputColumn
+from fastflow.analysis.measurements.kernel_cache import finds_compiled
 from fastflow.analysis.measurements.kind import PRODUCTS, Measurements, Options, TimedRows, register
 from fastflow.core.tables import Columns, Floats
 from fastflow.physics.timing.device import SCALED
 from fastflow.physics.timing.warm_cache import COPIES
 
-_COMPILED, _OTHERS, _BUILDS = 1.2, 0.02, 0.77
+_COMPILED, _FOUND, _OTHERS, _BUILDS, _FIRST_ROWS = 1.2, 0.2, 0.02, 0.77, 3841
 _FOUR_BITS, _PER_WEIGHT = 0.25, 4.2e-8
 """Rest before a run [s], while the collector (collect_gemm.py) prepares it: it makes weights, and those of
-four bits on the host, which takes so long for each number of a weight. DeepGEMM compiles a kernel for each
-shape of tiles, of which few rows share one (`_FEW_ROWS`). A weight's products go to eight devices, the most
-rows first: these eight rest until the weights of the one before are done. Their rows are from 3,841 on.
-Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
-_FEW_ROWS, _FEW_PAUSE, _FIRST_ROWS = 64, 0.22, 3841
+four bits on the host, which takes so long for each number of a weight. DeepGEMM compiles kernels, or finds
+them (`kernel_cache.py`). A weight's products go to eight devices, the most rows first: these eight rest until
+the weights of the one before are done. Their rows are from 3,841 on. Calibrated on the powers of B200
+(ai-dynamo/aiconfigurator@095f58a)."""
 TUNED, QUANTIZED = "tiling.tuned", "model.quantized"
 _TURNS = 5
 """Copies of a weight that a collector turns through, at most (collect_gemm.py, ai-dynamo/aiconfigurator)."""
@@ -61,8 +61,10 @@ class Gemms(Measurements):
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its type, rows and weight, (rows,)."""
         dtype, rows = inputs["model.dtype"], inputs["model.m"]
-        compiled = np.where(rows <= _FEW_ROWS, _FEW_PAUSE, _COMPILED)
-        pauses = np.where(dtype == SCALED, compiled, _OTHERS)
+        pauses = np.full(rows.size, _OTHERS)
+        scaled = np.flatnonzero(dtype == SCALED)
+        found = finds_compiled(rows[scaled], inputs["model.n"][scaled])
+        pauses[scaled] = np.where(found, _FOUND, _COMPILED)
         weight = 1.0 * inputs["model.n"] * inputs["model.k"]
         pauses = np.where(dtype == "nvfp4", _FOUR_BITS + _PER_WEIGHT * weight, pauses)
         return np.where(rows >= _FIRST_ROWS, np.maximum(pauses, _BUILDS), pauses)

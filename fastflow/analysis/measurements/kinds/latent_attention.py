@@ -9,8 +9,9 @@ from fastflow.analysis.measurements.kind import Measurements, register
 from fastflow.analysis.measurements.kinds.attention import SIZES, pauses
 from fastflow.core.tables import Bools, Columns, Floats
 
-_PROMPT_PAUSE = 0.15
-"""Rest before a run of a prompt [s]; calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_PROMPT_PAUSE, _PAUSE = 0.15, 0.5
+"""Rest before a run of a prompt and of decoding [s]. Calibrated on the powers of B200
+(ai-dynamo/aiconfigurator@095f58a)."""
 
 
 @register
@@ -25,7 +26,7 @@ class LatentAttentions(Measurements):
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its phase, (rows,)."""
-        return pauses(inputs, _PROMPT_PAUSE)
+        return pauses(inputs, _PROMPT_PAUSE, _PAUSE)
 
     def largest_first(self, inputs: Columns) -> Bools:
         """Return which rows are single prompts: they follow the most prompts of a length (collect_mla.py)."""
