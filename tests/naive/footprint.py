@@ -187,4 +187,16 @@ def fullest(model, plan):
 
     stage = max(range(plan.stages), key=needed)
     memory = every[stage]
-    return stage, memory._replace(buffers=memory.buffers + of_zero(model, plan, stages[stage]))
+    buffers = memory.buffers + of_zero(model, plan, stages[stage]) + before_sum(model, plan)
+    return stage, memory._replace(buffers=buffers)
+
+
+def before_sum(model, plan):
+    """Return the bytes of the largest gradient of a product, which is made before it is added to the others.
+
+    A first micro-batch's gradients are the sum. Those that ZeRO deals out are counted there.
+    """
+    if plan.zero >= 2 or plan.microbatches == 1:
+        return 0
+    products = layers_of(model, 1)[1:]  # an embedding is looked up
+    return OPERAND * max(rows * cols for layer in products for rows, cols in layer.weights)
