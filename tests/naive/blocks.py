@@ -133,15 +133,17 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts, copies=0):
     multiplies, converts = of_block * (1 + extra), converting(chip, b, depth)
     compute = waves * (multiplies + converts if chip.shared else max(multiplies, converts)) / gain(chip, idle)
     whole = (batch * m * k * chip.size, batch * k * n * of_b(chip), batch * m * n * chip.output)
-    held = warm_cache.product(copies, *whole, chip.cache, chip.capacities[-1])
+    held = warm_cache.product(copies, *whole, chip.cache, chip.capacities[-1], ceil(n / b))
     first, last = chip.latency - min(held[:2]) * chip.beyond, chip.latency - held[2] * chip.beyond
     compute += (1 if chip.persistent else rounds) * (first + last)
-    if chip.step > 0 and not chip.persistent:  # what is stored at a block's end
-        compute += batch * m * n * chip.output * parts / chip.bandwidths[chip.private + 1]
+    near = chip.bandwidths[chip.private + 1]
+    c = batch * m * n * chip.output
+    sums = 4 * batch * m * n * parts if parts > 1 else 0
+    ends = (sums or c) / near if chip.step > 0 else 0  # what is stored at the ends of blocks
+    compute += 0 if chip.persistent else ends * (rounds - 1) / rounds
 
     slabs = handed * (depth // slab)
     loaded = slabs * (a * chip.size + b * of_b(chip)) * slab
-    c = batch * m * n * chip.output
     whole_a, whole_b = batch * m * k * chip.size, batch * k * n * of_b(chip)
     wm, wn = warp(a, chip.warp[0]), warp(b, chip.warp[1])
     moved = [register_accesses(chip.dataflow, 2 * m * k * n * batch, chip.unit, (wm, depth, wn)) * chip.size]
@@ -157,9 +159,8 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts, copies=0):
             of_instructions = once / rows * (rows + columns) * depth * chip.size
             moved.append(handed * of_instructions if chip.shared else read + loaded)
         elif level == chip.private + 1:
-            sums = 2 * 4 * batch * m * n * parts if parts > 1 else 0
             alone = slabs * (a * chip.size + b * of_b(chip) / min(chip.cluster, handed)) * slab
-            moved.append(alone + c + sums)
+            moved.append(alone + (sums or c))
         else:
             again = (whole_a + whole_b) / batch > chip.capacities[level - 1]
             rows, columns = (whole_a * max(1, n / side), whole_b * max(1, m / side)) if again else whole[:2]
@@ -175,9 +176,11 @@ def one(chip, m, k, n, batch, is_strided, a, b, parts, copies=0):
         waves * (a * chip.size + b * of_b(chip)) * depth / chip.fill,  # of the bundle with most blocks
     )
     times = [compute, *(t * waiting(chip, level, idle) for level, t in enumerate(serving))]
-    launch = chip.launch
+    launch = chip.launch + ends / rounds  # the last end waits for all else
     if parts > 1:  # a second kernel adds the sums of the parts
-        launch += chip.launch + chip.late_launch
+        trips = 2 * (chip.latency - chip.beyond)
+        launch += chip.launch + chip.late_launch + trips + (sums + c) / near
+        moved[chip.private + 1] += sums + c
     order = chip.order * chip.overlap
     time = soft(times, order) + launch
     power = chip.drive * 2 * m * k * n * batch / (chip.peak * time)

@@ -7,9 +7,13 @@ between two runs of a product, and nothing stays: copies is 0.
 - A cache that replaces what was used longest ago holds a tensor until its next use, if it has room for all
   bytes that are used up to there. Addresses are hashed over its sets, some of which are full before others:
   around its capacity it holds a part.
-- Where a cache has partitions, each has a copy of what all bundles read (`chip.memory.l2.partitions`), and
-  what a product writes does not stay: products with large C take the time of main memory on A100, H100 and
-  B200, but not on L40S, whose cache is one (measured; no source says why).
+- Where a cache has partitions, each has a copy of what all bundles read (`chip.memory.l2.partitions`). Each
+  line has a partition of its own, beside the memory that it comes from, and further ones have copies for
+  their bundles (NVIDIA A100 architecture whitepaper). Rows of A that few tiles of C read are in few: those of
+  the readers, and their own. So one reader leaves room for more than half of the cache. Weights that a
+  benchmark turns through show no such effect (no source says why).
+- What a product writes does not stay in a cache with partitions: products with large C take the time of main
+  memory on A100, H100 and B200, but not on L40S, whose cache is one (measured; no source says why).
 """
 
 from __future__ import annotations
@@ -33,17 +37,27 @@ def hit_rate(used: float, cache: float) -> float:
 
 
 @kernel
+def copies_of_a_line(partitions: float, readers: float) -> float:
+    """Return how many partitions hold a line on average; readers: bundles that read it, in any partition."""
+    reading = min(partitions, readers)
+    return float(reading + 1.0 - reading / partitions)
+
+
+@kernel
 def hit_rates(
-    copies: float, rows: float, columns: float, output: float, cache: float, part: float
+    copies: float, rows: float, columns: float, output: float, cache: float, part: float, readers: float
 ) -> tuple[float, float, float]:
     """Return the shares of A, B and C of a product that the last cache holds from the run before.
 
     copies: of B, at most; 0: other kernels come between. rows, columns, output: bytes of A, B and C. cache:
-    all its bytes, 0 where bundles share none; part: of it, for data that all bundles read [B].
+    all its bytes, 0 where bundles share none; part: of it, for data that all bundles read [B]. readers: of
+    each row of A.
     """
     if copies <= 0.0 or cache <= 0.0 or columns <= 0.0:
         return 0.0, 0.0, 0.0
     turns = max(1.0, min(copies, float(np.ceil(cache / columns))))
+    partitions = max(1.0, np.round(cache / part))
+    rows *= copies_of_a_line(partitions, readers) / partitions
     each = hit_rate(rows + columns + output, part)
     return each, hit_rate(rows + turns * columns + output, part), each if part >= cache else 0.0
 
@@ -60,7 +74,7 @@ def hit_rates_of_passes(
     shares = np.zeros(read.size)
     for row in range(read.size):
         shares[row], _, _ = hit_rates(
-            copies[row], read[row], columns[row], written[row], cache[row], part[row]
+            copies[row], read[row], columns[row], written[row], cache[row], part[row], np.inf
         )
     return shares
 

@@ -14,14 +14,15 @@ sizes = st.floats(1.0, 2e8)
 caches = st.sampled_from([0.0, 6e6, 4e7, 1e8])
 
 
-@given(st.integers(0, 6), sizes, sizes, sizes, caches, st.sampled_from([1, 2, 4]))
+@given(st.integers(0, 6), sizes, sizes, sizes, caches, st.sampled_from([1, 2, 4]), st.integers(1, 6))
 @cases(200)
-def test_hit_rates_are_the_oracle(copies, a, b, c, cache, parts):
-    rates = hit_rates(float(copies), a, b, c, cache, cache / parts)
-    expected = naive.product(copies, a, b, c, cache, cache / parts)
+def test_hit_rates_are_the_oracle(copies, a, b, c, cache, parts, readers):
+    rates = hit_rates(float(copies), a, b, c, cache, cache / parts, float(readers))
+    expected = naive.product(copies, a, b, c, cache, cache / parts, readers)
     assert all(near(got, wanted) for got, wanted in zip(rates, expected, strict=True))
     table = [np.array([1.0 * x]) for x in (copies, a, b, c, cache, cache / parts)]
-    assert hit_rates_of_passes(*table)[0] == rates[0]
+    read_by_all = hit_rates(float(copies), a, b, c, cache, cache / parts, 4.0)
+    assert hit_rates_of_passes(*table)[0] == read_by_all[0]
 
 
 def product(*overrides, chip="l40s"):

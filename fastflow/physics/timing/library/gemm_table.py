@@ -11,7 +11,6 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.timing.device import Boost, Device, Library, Memories
 from fastflow.physics.timing.tiling.dataflow import Unit, Units, make_unit
-from fastflow.physics.timing.warm_cache import hit_rates
 
 
 class Products(NamedTuple):
@@ -100,12 +99,13 @@ class Cores(NamedTuple):
     unit: Unit
 
 
-class HitRates(NamedTuple):
-    """What the last cache holds of the operands and of C of one GEMM, as shares."""
+class LastCache(NamedTuple):
+    """The last cache of one machine, and how a benchmark repeats a GEMM; see `warm_cache`."""
 
-    rows: float  # of A
-    columns: float  # of B
-    output: float
+    copies: float
+    capacity: float  # of all partitions, 0 where bundles share none [B]
+    part: float  # of it, for data that all bundles read [B]
+    beyond: float  # latency of main memory [s]
 
 
 class OperandReads(NamedTuple):
@@ -148,7 +148,7 @@ class Gemm(NamedTuple):
     cores: Cores
     reads: OperandReads
     overheads: Overheads
-    hits: HitRates
+    cache: LastCache
     order: float
     levels: int
     private: int  # level that blocks are in
@@ -165,14 +165,6 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
         float(products.k[g]),
         float(products.n[g]),
         float(products.batch[g]),
-    )
-    rows, columns, output = hit_rates(
-        float(products.copies[g]),
-        batch * m * k * machines.size[p],
-        batch * k * n * machines.weight[p],
-        batch * m * n * machines.output[p],
-        library.cache[p],
-        memories.capacity[p, memories.capacity.shape[1] - 1],
     )
     return Gemm(
         m=m,
@@ -204,7 +196,7 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
             fill=library.fill[p],
         ),
         overheads=Overheads(
-            latency=library.latency[p] - 0.5 * (min(rows, columns) + output) * library.beyond[p],
+            latency=library.latency[p],
             step=library.single_step[p],
             launch=library.launch[p],
             late=library.late_launch[p],
@@ -214,7 +206,12 @@ def make_gemm(products: Products, machines: Machines, g: int) -> Gemm:
             reach=library.reach[p],
             miss=library.miss[p] if strided else 0.0,
         ),
-        hits=HitRates(rows=rows, columns=columns, output=output),
+        cache=LastCache(
+            copies=float(products.copies[g]),
+            capacity=library.cache[p],
+            part=memories.capacity[p, memories.capacity.shape[1] - 1],
+            beyond=library.beyond[p],
+        ),
         order=machines.order[p] * library.overlap[p],
         levels=memories.capacity.shape[1],
         private=private,

@@ -19,7 +19,10 @@ these parts:
 - *conversion*: weights that are stored in fewer bits than they are multiplied in are read so, and each block
   converts its slabs of them on vector lanes. Units that read operands from registers multiply meanwhile
   (Marlin, arXiv:2408.11743, section 3.4), units that read them from L1 wait;
-- *launch*, twice where the inner dimension is split into parts: a second kernel sums them.
+- *end of a block*: it writes its sums while its units wait, or multiply the next block where they have
+  persistent kernels. The end of the last blocks follows all else, as a launch precedes it;
+- *launch*, twice where the inner dimension is split into parts: a second kernel sums them. It reads the sums
+  of all parts from the next level and writes C, after the end of the first.
 
 Resources near saturation delay each other, so that the time of a kernel is the soft maximum of these,
 (sum of t^order)^(1/order). Order 0 is the plain maximum, the roofline.
@@ -41,11 +44,12 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.timing.library.gemm_table import Gemm, HitRates, Machines, Memory, Products, make_gemm
+from fastflow.physics.timing.library.gemm_table import Gemm, Machines, Memory, Products, make_gemm
 from fastflow.physics.timing.tile_catalogue import Catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
+from fastflow.physics.timing.warm_cache import hit_rates
 
 # Of the soft maximum in all kernels except single GEMMs, whose order is in conf/tiling/blocks.yaml,
 # calibrated on all GEMMs of docs/validation.md
@@ -68,7 +72,8 @@ class Launched(NamedTuple):
     """The launches of GEMMs or of other kernels; shape (gemms,) unless given."""
 
     time: Floats  # launches included [s]
-    times: Floats  # compute, each level, main memory, launches (gemms, levels + 3)
+    # compute, each level, main memory, launches with all that adds to the others in full (gemms, levels + 3)
+    times: Floats
     bytes: Floats  # served by each level, main memory last (gemms, levels + 1)
     tile: Ints  # m, k, n of each level (gemms, levels, 3); of passes (0, levels, 3)
     parts: Ints
@@ -86,6 +91,14 @@ class Block(NamedTuple):
     depth: float  # of the inner dimension that a block has
     parts: float  # of the inner dimension
     resident: float  # blocks on a bundle
+
+
+class Hits(NamedTuple):
+    """What the last cache holds of the operands and of C of a GEMM, as shares; see `warm_cache`."""
+
+    rows: float  # of A
+    columns: float  # of B
+    output: float
 
 
 class Costs(NamedTuple):
@@ -172,8 +185,38 @@ def time_sustained(gemm: Gemm, flop: float, order: float, times: Floats) -> floa
 
 
 @lean_kernel
+def _written(gemm: Gemm, parts: float) -> float:
+    """Return the bytes that blocks write: C, or the sums of every part."""
+    size = PARTIAL_SUM_BYTES if parts > 1.0 else gemm.output
+    return float(gemm.batch * gemm.m * gemm.n * size * parts)
+
+
+@lean_kernel
+def _time_second_kernel(gemm: Gemm, parts: float, serving: float) -> float:
+    """Return the time of the kernel that adds the sums of all parts, after the end of the first [s].
+
+    One trip brings the sums and one takes C away. None goes to main memory, since the cache has the sums.
+    """
+    c = gemm.batch * gemm.m * gemm.n * gemm.output
+    overheads = gemm.overheads
+    trips = 2.0 * (overheads.latency - gemm.cache.beyond)
+    return float(overheads.launch + overheads.late + trips + (_written(gemm, parts) + c) / serving)
+
+
+@lean_kernel
+def _hits(gemm: Gemm, b: float) -> Hits:
+    """Return what the last cache holds; b: columns of a block."""
+    cache, batch = gemm.cache, gemm.batch
+    rows, columns, output = hit_rates(
+        cache.copies, batch * gemm.m * gemm.k * gemm.size, batch * gemm.k * gemm.n * gemm.weight,
+        batch * gemm.m * gemm.n * gemm.output, cache.capacity, cache.part, np.ceil(gemm.n / b),
+    )  # fmt: skip
+    return Hits(rows=rows, columns=columns, output=output)
+
+
+@lean_kernel
 def _time_compute(
-    gemm: Gemm, alone: float, a: float, rounds: float, side: float, parts: float, serving: float
+    gemm: Gemm, alone: float, a: float, rounds: float, side: float, parts: float, serving: float, hits: Hits
 ) -> float:
     """Return the compute time with all overheads [s]; alone: without overheads.
 
@@ -188,9 +231,10 @@ def _time_compute(
     trips = 1.0 if overheads.persistent else rounds
     multiplying, converting = alone * (1.0 + extra), alone * gemm.conversion / a
     time = multiplying + converting if gemm.reads.shared else max(multiplying, converting)
-    time += trips * 2.0 * overheads.latency
+    nearer = (min(hits.rows, hits.columns) + hits.output) * gemm.cache.beyond
+    time += trips * (2.0 * overheads.latency - nearer)
     if overheads.step > 0.0 and not overheads.persistent:
-        time += gemm.batch * gemm.m * gemm.n * gemm.output * parts / serving
+        time += _written(gemm, parts) / serving * (1.0 - 1.0 / rounds)
     return time
 
 
@@ -216,26 +260,24 @@ def _move_inside(gemm: Gemm, block: Block, blocks: float, padded: float, flop: f
 
 @lean_kernel
 def _move_outside(
-    gemm: Gemm, block: Block, blocks: float, side: float, capacity: Floats, moved: Floats
+    gemm: Gemm, block: Block, blocks: float, side: float, capacity: Floats, hits: Hits, moved: Floats
 ) -> None:
     """Write the bytes that the shared levels serve to all blocks into `moved` of `Costs`.
 
-    side: of the square of C that concurrent blocks cover.
+    side: of the square of C that concurrent blocks cover. Of parts the first kernel alone counts.
     """
     a, b, private = block.a, block.b, gemm.private
     c = gemm.batch * gemm.m * gemm.n * gemm.output
     columns_once = b * gemm.weight / min(gemm.reads.cluster, blocks)
-    moved[private + 1] = blocks * block.depth * (a * gemm.size + columns_once) + c
-    if block.parts > 1.0:
-        moved[private + 1] += 2.0 * PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * block.parts
+    moved[private + 1] = blocks * block.depth * (a * gemm.size + columns_once) + _written(gemm, block.parts)
     rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.weight
     for level in range(private + 2, gemm.levels + 1):
         row_reads = column_reads = 1.0
         if (rows + columns) / gemm.batch > capacity[level - 1]:
             row_reads, column_reads = max(1.0, gemm.n / side), max(1.0, gemm.m / side)
-        hits = gemm.hits if level == gemm.levels else HitRates(0.0, 0.0, 0.0)
-        moved[level] = rows * row_reads * (1.0 - hits.rows) + columns * column_reads * (1.0 - hits.columns)
-        moved[level] += c * (1.0 - hits.output)
+        held = hits if level == gemm.levels else Hits(0.0, 0.0, 0.0)
+        moved[level] = rows * row_reads * (1.0 - held.rows) + columns * column_reads * (1.0 - held.columns)
+        moved[level] += c * (1.0 - held.output)
 
 
 @lean_kernel
@@ -250,8 +292,11 @@ def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: f
     cores, overheads = gemm.cores, gemm.overheads
     waves = np.ceil(blocks / cores.bundles)
     rounds, launch = np.ceil(waves / block.resident), overheads.launch
+    serving = memory.bandwidth[private + 1]
     if block.parts > 1.0:
-        launch += overheads.launch + overheads.late
+        launch += _time_second_kernel(gemm, block.parts, serving)
+    if overheads.step > 0.0:
+        launch += _written(gemm, block.parts) / serving / rounds  # the end of the last round
     at_once = STEP_BYTES * (STEPS_OF_A_VECTOR if min(a, b) == 1.0 else 1.0)
     steps = rounds * np.ceil(block.depth * gemm.size / at_once) * overheads.step
     if steps + launch > best:
@@ -267,13 +312,15 @@ def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: f
         return np.inf
     # of the square of C of concurrent blocks
     side = np.sqrt(min(blocks, cores.bundles * block.resident) * a * b)
-    serving = memory.bandwidth[private + 1]
-    times[0] = _time_compute(gemm, alone, a, rounds, side, block.parts, serving)
+    hits = _hits(gemm, b)
+    times[0] = _time_compute(gemm, alone, a, rounds, side, block.parts, serving, hits)
     _move_inside(gemm, block, blocks, padded, flop, costs.moved)
-    _move_outside(gemm, block, blocks, side, memory.capacity, costs.moved)
+    _move_outside(gemm, block, blocks, side, memory.capacity, hits, costs.moved)
     for level in range(levels + 1):
         served, driven = memory.bandwidth[level], memory.driven[level]
         times[1 + level] = level_time(costs.moved[level], served, driven, idle)
+    if block.parts > 1.0:  # of the second kernel
+        costs.moved[private + 1] += _written(gemm, block.parts) + gemm.batch * gemm.m * gemm.n * gemm.output
     filling = waves * block.depth * (a * gemm.size + b * gemm.weight) / gemm.reads.fill
     times[private + 2] = max(times[private + 2], steps, filling)
     times[levels + 2] = launch

@@ -145,13 +145,29 @@ def test_a_wave_more():
 
 
 def test_parts_of_the_inner_dimension():
-    """One block would keep one bundle busy; eight parts keep eight, and launch a second kernel."""
-    chip = A100ISH._replace(launch=1e-6, parts=8)
+    """One block would keep one bundle busy; eight parts keep eight, and launch a second kernel.
+
+    It reads sums of 4 B of each part and writes C, with one trip there and back that misses main memory.
+    """
+    chip = A100ISH._replace(launch=1e-6, parts=8, latency=3e-7, beyond=1e-7)
+    chip = chip._replace(bandwidths=[1e18, 1e18, 1e13, 1e15])
     _, got = one(chip, 128, 65536, 128)
     assert got.parts[0] == 8
-    assert got.times[0, -1] == 2e-6
+    assert near(got.times[0, -1], 2.4e-6 + 128 * 128 * (8 * 4 + 2) / 1e13)
     _, got = one(chip._replace(parts=1), 128, 65536, 128)
     assert (got.parts[0], got.times[0, -1]) == (1, 1e-6)
+
+
+def test_the_end_of_the_last_blocks_adds_in_full():
+    """C takes 1 us to write in four rounds; persistent kernels hide the ends of the first three."""
+    written = 128 * 128 * 432 * 2
+    chip = A100ISH._replace(step=1e-18, registers=1e5, bandwidths=[1e18, 1e18, written / 1e-6, 1e18])
+    alone = 2 * 128 * 128 * 432 * 8192 / 3e14
+    for persistent, ends in ((False, 0.75e-6), (True, 0.0)):
+        _, got = one(chip._replace(persistent=persistent), 128 * 432, 8192, 128)
+        assert got.waves[0] == 4
+        assert near(got.times[0, 0], alone + ends)
+        assert near(got.times[0, -1], 0.25e-6)
 
 
 def test_sustained_clock():
