@@ -72,7 +72,7 @@ def test_other_models_do_not_know_it(key):
 @pytest.mark.parametrize("strategy", ["TP-2-d4", "TP-2-d2-p2"])
 def test_checkpoints_are_offloaded_too(layers, recompute, strategy):
     """What hidden layers keep lies with the host but for two layers, also where it is what they read."""
-    base = ("model=llama3_8b", "chip=h100_sxm", "system=dgx_h100", f"model.layers={layers}")
+    base = ("model=llama3_8b", "memory=tensors", "chip=h100_sxm", "system=dgx_h100", f"model.layers={layers}")
     base = (*base, "model.batch=32", f"parallel.strategy={strategy}", f"parallel.recompute={recompute}")
     none, away = (run(*base, f"parallel.offload={what}") for what in ("none", "activations"))
     assert away["host_B"] > 0.0
