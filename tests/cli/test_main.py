@@ -94,7 +94,7 @@ def test_every_command_runs_as_a_module_and_not_where_it_is_imported(name, monke
         ("list tech mem", "unrecognized arguments: mem; see fastflow list --help"),
         ("list --config-dir nowhere", "--config-dir=nowhere (from the command line) is invalid"),
         ("show", "see fastflow show --help"),
-        ("show chip=h100", "chip=h100 (from the command line) is invalid: expected one of a100"),
+        ("show chip=h100", "chip=h100 (from the command line) is invalid: expected one of a10,"),
         ("show chip=h100_sxm chip.pind", "did you mean chip.pinned?"),
         ("show output=there", "expected a choice in one of calibration, carbon, chip"),
         ("completion csh", "completion=csh (from the command line) is invalid: expected one of bash"),

@@ -139,7 +139,7 @@ def test_another_content_is_another_grid(composer, here):
 MISTAKES = [
     (
         "chip=nosuch.yaml",
-        "chip=nosuch.yaml (from ORIGIN) is invalid: expected a file that exists, or one of a100, ",
+        "chip=nosuch.yaml (from ORIGIN) is invalid: expected a file that exists, or one of a10, ",
     ),
     (
         "chip=/no/such.yaml",
@@ -151,10 +151,10 @@ MISTAKES = [
     ),
     ("chip=../such.yaml", "chip=../such.yaml (from ORIGIN) is invalid: expected a file that exists"),
     ("chip=folder.yaml", "chip=folder.yaml (from ORIGIN) is invalid: expected a file that exists"),
-    ("chip=p100000", "chip=p100000 (from ORIGIN) is invalid: expected one of a100, "),
+    ("chip=p100000", "chip=p100000 (from ORIGIN) is invalid: expected one of a10, "),
     ("chip=p100000", ", or a file such as mine.yaml"),
-    ("chip=deep/mine", "chip=deep/mine (from ORIGIN) is invalid: expected one of a100, "),
-    ("chip=nowhere.yaml", "chip=nosuch (from nowhere.yaml) is invalid: expected one of a100, "),
+    ("chip=deep/mine", "chip=deep/mine (from ORIGIN) is invalid: expected one of a10, "),
+    ("chip=nowhere.yaml", "chip=nosuch (from nowhere.yaml) is invalid: expected one of a10, "),
     ("system=gone.yaml", "chip=lost.yaml (from gone.yaml) is invalid: expected a file that exists"),
     (
         "chip=wrong.yaml",

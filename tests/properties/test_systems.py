@@ -20,13 +20,16 @@ SHEETS = {
     "gb200_nvl72": ("gb200", 72, 72, 900, 50, True),
     "gb300_nvl72": ("gb300", 72, 72, 900, 100, True),
     "mi300x_node": ("mi300x", 8, 8, 448, 50, False),
+    "mi350x_node": ("mi355x", 8, 8, 535.5, 50, False),
+    "hgx_a800": ("a800_sxm", 8, 8, 200, 25, False),
+    "hgx_h800": ("h800_sxm", 8, 8, 200, 50, True),
     "superpod_v100": ("v100_sxm", 72, 8, 150, 6.25, False),
     "superpod_a100": ("a100_sxm_80", 160, 8, 300, 25, False),
     "superpod_h100": ("h100_sxm", 256, 8, 450, 50, True),
     "superpod_b200": ("b200_sxm", 256, 8, 900, 50, True),
     "superpod_b300": ("b300_sxm", 256, 8, 900, 100, True),
 }
-CARDS = {"pcie", "pcie_nvlink_pairs"}
+CARDS = {"pcie", "pcie_nvlink_pairs", "pcie_nvlink_pairs_a30", "pcie_nvlink_pairs_ga102", "mi250x_node"}
 GIVEN = {"cluster", "ring", "mesh", "torus", "torus3d", "fat_tree", "mcm", "waferscale", *CARDS}
 LONG = 2.0**33
 
@@ -63,7 +66,8 @@ def test_long_all_reduces_take_all_links(compose, system):
     assert 0.85 * reached < inside < (1.75 if sums else 1) * reached
     cards = package * inter * 1e9
     across = bus_bandwidth(system, 3 * package, 3 * package)
-    assert 0.8 * min(cards, inside) < across < min(1.75 * cards, 1.02 * inside)
+    most = 1.02 * inside * (1 - 1 / (3 * package)) / (1 - 1 / package)  # takes as long as within a machine
+    assert 0.8 * min(cards, inside) < across < min(1.75 * cards, most)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +76,9 @@ def test_long_all_reduces_take_all_links(compose, system):
         (("system=pcie_nvlink_pairs",), 300e9, 63e9),
         (("system=pcie_nvlink_pairs", "chip=a100_pcie_80"), 300e9, 31.5e9),
         (("system=pcie_nvlink_pairs", "chip.pinned.intra_Bps='56.25 GB/s'"), 56.25e9, 63e9),
+        (("system=pcie_nvlink_pairs_a30",), 100e9, 31.5e9),
+        (("system=pcie_nvlink_pairs_ga102",), 56.25e9, 31.5e9),
+        (("system=pcie_nvlink_pairs_ga102", "chip=rtx_3090"), 56.25e9, 31.5e9),
         (("system=pcie",), 31.5e9, 31.5e9),
         (("system=pcie", "chip=h100_pcie"), 63e9, 63e9),
     ],
@@ -86,6 +93,16 @@ def test_cards_reach_their_pair_by_a_bridge_and_others_by_their_lanes(compose, c
     for ranks, bound in zip((2, 4, 8), bounds, strict=True):
         took = fastflow.predict_collective("all-reduce", LONG, ranks, *chosen)
         assert 0.8 * bound < 2 * (ranks - 1) / ranks * LONG / took <= 1.001 * bound, ranks
+
+
+def test_dies_of_a_card_reach_each_other_by_four_links_and_others_by_three(compose):
+    point = compose("system=mi250x_node")
+    assert (point["system.devices"], point["system.package.devices"]) == (8, 2)
+    share = point["net.intra.utilization"]
+    assert share == point["net.inter.utilization"]
+    for ranks, bound in ((2, 200e9), (8, 300e9)):  # a ring of cards leaves each card by both of its dies
+        reached = bus_bandwidth("mi250x_node", ranks, 8) / share
+        assert 0.8 * min(bound, 200e9) < reached <= 1.001 * bound, ranks
 
 
 @pytest.mark.parametrize("system", [name for name in SHEETS if name.startswith("superpod")])
