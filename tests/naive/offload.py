@@ -40,7 +40,9 @@ def iteration(forward, backward, update, microbatches, moved, what, host):
     going = max(forward, activations, weights)
     returning = max(backward, activations + weights, gradients)
     if "states" in what:
-        parts = [moved.states / of_state]
+        # gradients come back to a device that updates, and new weights go out
+        more = max(moved.gradients, moved.weights) if "weights" in what else 0.0
+        parts = [(moved.states + more) / of_state]
         if host.updates:
             parts = [moved.update / host.memory]
             if host.drives:
