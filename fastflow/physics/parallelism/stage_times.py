@@ -66,9 +66,11 @@ def host_transfers(memory: LayerMemory, offload: Offload, precision: Precision, 
     numbers = np.where(shards, memory.sharded_states, memory.states) / np.maximum(weights, 1.0)
     link = np.minimum(offload.bandwidth, offload.nvme)
     state = precision.master[point] + precision.state[point] * numbers
-    optimizer_s = np.where(offload.optimizer[point], state, 0.0) / link[point]
+    exchanged = np.maximum(precision.gradient, precision.weight)  # gradients one way, weights the other
+    moved = np.where(offload.weights, exchanged, 0.0)[point]
+    optimizer_s = np.where(offload.optimizer[point], state + moved, 0.0) / link[point]
     if offload.updates.any():
-        moved = np.where(offload.weights, 0.0, np.maximum(precision.gradient, precision.weight))
+        moved = np.where(offload.weights, 0.0, exchanged)
         on_host = np.maximum(precision.update_traffic() / offload.host_memory, moved / offload.bandwidth)
         on_host = np.maximum(on_host[point], state / offload.nvme[point])
         optimizer_s = np.where(offload.updates[point], on_host, optimizer_s)

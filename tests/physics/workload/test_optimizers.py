@@ -34,7 +34,7 @@ def test_bytes_of_state_a_weight(optimizer, least, most):
 
 
 def test_what_is_no_optimizer_is_one_line():
-    with pytest.raises(fastflow.InputError, match=r"model\.optimizer=adamw .*one of sgd, momentum"):
+    with pytest.raises(fastflow.InputError, match=r"optimizer=adamw .*one of sgd, momentum, adam, lion"):
         states("model.optimizer=adamw")
 
 

@@ -92,3 +92,13 @@ def test_megatrons_loss_is_the_default():
 def test_more_chunks_than_tokens_are_one_line():
     reason = run(*LLAMA, "model.sequence=64", "model.loss=fused", "model.loss_chunks=65")["reason"]
     assert reason == "model.loss_chunks=65 is invalid: expected at most the 64 tokens of model.sequence"
+
+
+def test_times_are_near_those_of_the_authors_of_cut_cross_entropy():
+    """Of Gemma 2 2B, 8,192 tokens, A100 (arXiv:2411.09009, table 1); nothing is fitted to them."""
+    base = ("model=gemma2_2b", "chip=a100", "system.devices=1", "parallel.strategy=TP-1", "model.batch=1")
+    measured = {"eager": 0.208, "chunked": 0.169, "fused": 0.304, "cut": 0.145}
+    for name, seconds in measured.items():
+        row = run(*base, "model.sequence=8192", "parallel.recompute=full", f"model.loss={name}")
+        # the kernel of `cut` skips most gradients, which is not counted
+        assert row["lm_head_s"] == pytest.approx(seconds, rel=0.35 if name == "cut" else 0.15), name
