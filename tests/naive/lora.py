@@ -10,7 +10,8 @@ from typing import NamedTuple
 STORED = {"operand": 2.0, "int8": 1.0, "nf4": 4.127 / 8}
 """Bytes of a frozen weight of a layer; 4.127 bits: arXiv:2305.14314, section 3."""
 TARGETS = {
-    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"), "mlp": ("gate_proj", "up_proj", "down_proj"),
+    "qv": ("q_proj", "v_proj"), "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
 }  # fmt: skip
 TARGETS["all_linear"] = TARGETS["attention"] + TARGETS["mlp"]
 
@@ -49,23 +50,22 @@ def adapter_weights(model, targets, rank):
     return model.layers * sum(rank * sum(model.matrices[name]) for name in TARGETS[targets])
 
 
+def below(targets):
+    """Return the matrices whose input depends on no trained weight, in a model of one layer."""
+    first = ("q_proj", "k_proj", "v_proj")
+    return (*first, "o_proj", "gate_proj", "up_proj") if targets == "mlp" else first
+
+
 def product_flop(model, tokens, targets, rank):
     """Return the operations of the products with weights: forward, and backward."""
     base = model.frozen + model.vocabulary * model.hidden
     trained = adapter_weights(model, targets, rank)
     forward = 2 * tokens * (base + trained)
-    # of a single layer nothing below the first adapters needs a gradient
+    # of a single layer nothing below the first adapters needs a gradient: neither W nor A there makes one
     first = 0
-    if model.layers == 1:
-        names = ("q_proj", "k_proj", "v_proj")
-        first = sum(model.matrices[name][0] * model.matrices[name][1] for name in names)
-        if targets == "mlp":
-            first += model.matrices["o_proj"][0] * model.matrices["o_proj"][1]
-            first += 2 * model.hidden * model.ffn
-        else:
-            first += rank * 3 * model.hidden
-        if targets == "mlp":
-            first += rank * 2 * model.hidden
+    for name in below(targets) if model.layers == 1 else ():
+        k, n = model.matrices[name]
+        first += k * n + (rank * k if name in TARGETS[targets] else 0)
     return forward, forward - 2 * tokens * first + 2 * tokens * trained
 
 

@@ -66,7 +66,7 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
                 base = base._replace(memory=base.memory._replace(selective=instance.node.selective))
             launches += instance.node.type.prologue(network, i, base, precision)
         kernel = _forward(network, i, precision)
-        if instance.node.weights >= BASE:
+        if instance.node.base_bytes:
             kernel = _of_base(instance.node, kernel)
         if training:
             kernel = _save_for_backward(network, i, kernel)
@@ -81,7 +81,9 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
 
 
 def _of_base(node: Node, kernel: Kernel) -> Kernel:
-    """Return a kernel that reads weights of a base, with the bytes of one."""
+    """Return a kernel with the bytes of a weight of a base, where it reads such weights."""
+    if node.weights < BASE:
+        return kernel
     return kernel._replace(attributes={**kernel.attributes, BASE_BYTES: node.base_bytes})
 
 
@@ -169,9 +171,9 @@ def backward(network: Network, precision: Precision) -> list[Kernel]:
         kernel = _kernel(network, i, BACKWARD, f"{instance.node.name} gradient")
         gradients = instance.node.type.backward(network, i, kernel, precision)
         if instance.node.frozen:
-            gradients = [gradient for gradient in gradients if not gradient.comm.side]
-        if instance.node.weights == BASE:
-            gradients = [_of_base(instance.node, gradient) for gradient in gradients]
+            gradients = [
+                _of_base(instance.node, gradient) for gradient in gradients if not gradient.comm.side
+            ]
         if gradients and len(instance.node.type.reads) > 1:
             previous, at = (launches, _last(launches)) if launches else (gradients, 0)
             previous[at] = _regather_operand(network, i, previous[at])

@@ -25,17 +25,18 @@ from fastflow.core.tables import Bools, Inputs, Texts, single
 from fastflow.physics.workload.graph import ATTENTION, FEED_FORWARD, HIDDEN, PRODUCT, Dims
 from fastflow.physics.workload.graph import EXPERTS as MIXTURE
 from fastflow.physics.workload.models.transformer.building_blocks import DROPOUT_FLOP, mask
-from fastflow.physics.workload.models.transformer.dimensions import PREFERENCE, Sizes
-from fastflow.physics.workload.models.transformer.layer_kind import EQUAL_KV, SHARED_KV, LayerKind
-from fastflow.physics.workload.network import Layer, Node, PassCost, ProductPasses
+from fastflow.physics.workload.models.transformer.dimensions import PREFERENCE, Sizes, sizes_of
+from fastflow.physics.workload.models.transformer.layer_kind import DENSE, EQUAL_KV, SHARED_KV, LayerKind
+from fastflow.physics.workload.models.transformer.valid_sizes import patterns_of
+from fastflow.physics.workload.network import Layer, Node, PassCost, ProductPasses, Size
 from fastflow.physics.workload.ops import gemm, grouped_gemm, moe_passes, pointwise
 from fastflow.physics.workload.precision import OPERAND, OPERAND_BYTES, OUTPUT_BYTES, QUANTIZED_BYTES
 
 PREFIX = "model.lora."
 RANK, TARGETS, DROPOUT, BASE = (f"{PREFIX}{name}" for name in ("rank", "targets", "dropout", "base_dtype"))
-OF_ATTENTION, OF_MLP, ALL_LINEAR, OF_EXPERTS = "attention", "mlp", "all_linear", "experts"
+OF_QV, OF_ATTENTION, OF_MLP, ALL_LINEAR, OF_EXPERTS = "qv", "attention", "mlp", "all_linear", "experts"
 _PARTS = {
-    OF_ATTENTION: (ATTENTION,), OF_MLP: (FEED_FORWARD, MIXTURE),
+    OF_QV: (ATTENTION,), OF_ATTENTION: (ATTENTION,), OF_MLP: (FEED_FORWARD, MIXTURE),
     ALL_LINEAR: (ATTENTION, FEED_FORWARD, MIXTURE), OF_EXPERTS: (ATTENTION, FEED_FORWARD, MIXTURE),
 }  # fmt: skip
 """Parts of a layer whose products have adapters."""
@@ -64,8 +65,9 @@ LORA: tuple[Column, ...] = tuple(
         ),
         text(
             TARGETS,
-            "products with adapters: of attention and other mixers, of the feed-forward part with shared"
-            " experts (mlp), of both (all_linear), or of both and of routed experts (experts)",
+            "products with adapters: of queries and values alone (qv), of attention and other mixers, of the"
+            " feed-forward part with shared experts (mlp), of both (all_linear), or of both and of routed"
+            " experts (experts)",
             tuple(_PARTS),
         ),
         Column(DROPOUT, "bool", "", "true: dropout of each adapter's input; its masks are kept"),
@@ -79,8 +81,12 @@ LORA: tuple[Column, ...] = tuple(
 )  # fmt: skip
 """Inputs of adapters."""
 DEFAULTS: Mapping[str, Any] = {RANK: 0, TARGETS: ALL_LINEAR, DROPOUT: False, BASE: OPERAND}
-_MODULES = {"qkv": 3, "gate and up": 2}
+_QKV = "qkv"
+_MODULES = {_QKV: 3, "gate and up": 2}
 """Products that stand for several, each with an adapter; all others are one."""
+_OF_HEADS = ("attention", "window", "chunked")
+"""Mixers with a product of queries, keys and values."""
+_NEEDED = "such as some layer has: experts in a mixture, mlp where a dense or shared part is, qv in attention"
 _LATENT = ("lora",)
 _SUM_MOVES, _SCALE_BACKWARD_MOVES = 5.0, 2.0
 """Tensors that scaling (one in, one out) and the sum (two in, one out) move; backward scaling alone."""
@@ -130,8 +136,28 @@ def invalid_adapters(inputs: Inputs) -> Iterator[tuple[Bools, str, str, str]]:
     yield has & narrow & (inputs[BASE] != OPERAND), BASE, "model.dtype", allowed
     wide = inputs[RANK] > inputs["model.hidden"]
     yield has & wide, RANK, "model.hidden", "at most the {} of model.hidden"
-    experts = (inputs[TARGETS] == OF_EXPERTS) & (inputs["model.experts"] < 1)
-    yield has & experts, TARGETS, TARGETS, f"{ALL_LINEAR} in a model without experts"
+    yield has & ~_has_targets(inputs), TARGETS, TARGETS, _NEEDED
+    qv = (inputs[TARGETS] == OF_QV) & ((inputs["model.latent"] > 0) | (inputs["model.query_latent"] > 0))
+    yield has & qv, TARGETS, TARGETS, f"{OF_ATTENTION} where queries or keys are latent"
+
+
+def _has_targets(inputs: Inputs) -> Bools:
+    """Say of which points a layer has a targeted product, (points,)."""
+    patterns, targets = patterns_of(inputs), inputs[TARGETS]
+    shared = (inputs["model.shared_ffn"] > 0) | (inputs["model.shared_experts"] > 0)
+    mixes = patterns.each(lambda kinds: any(kind.mixers for kind in kinds))
+    experts = patterns.each(lambda kinds: any(kind.has_experts for kind in kinds))
+    dense = patterns.each(lambda kinds: any(kind.feed_forward == DENSE for kind in kinds))
+    qkv = patterns.each(
+        lambda kinds: all(not kind.of_keys for kind in kinds)
+        and any(name in _OF_HEADS for kind in kinds for name in kind.mixers)
+    )
+    dense = dense | (experts & shared)
+    has: Bools = np.select(
+        [targets == OF_QV, targets == OF_ATTENTION, targets == OF_MLP, targets == OF_EXPERTS],
+        [qkv, mixes, dense, experts], mixes | dense,
+    )  # fmt: skip
+    return has
 
 
 def adapted_layers(
@@ -189,7 +215,11 @@ def _adapted(
         if not options.targets or not _is_target(node, options.targets):
             result.append(fixed)
             continue
-        sums = _adapter(size, options, _modules(points, kind, node.name), fixed)
+        modules, cols = _modules(points, kind, node.name), node.cols
+        if options.targets == OF_QV:
+            of_kind = sizes_of(points, kind) if kind.sizes else size
+            modules, cols = 2, of_kind.heads * of_kind.head_dim + of_kind.kv_heads * of_kind.value_dim
+        sums = _adapter(size, options, modules, cols, fixed)
         renamed[node.name] = sums[-1].name
         result += [fixed._replace(keeps=0, keeps_whole=0), *sums]
     return tuple(_without_unread(result))
@@ -223,24 +253,29 @@ def _bytes_of_products(points: Inputs, node: Node) -> float:
 
 def _is_target(node: Node, targets: str) -> bool:
     """Say whether a product has an adapter: routers have none."""
-    if node.part not in _PARTS[targets] or node.wide:
+    if node.part not in _PARTS[targets] or node.wide or (targets == OF_QV and not _is_qkv(node)):
         return False
     return node.type is gemm.TYPE or (node.type is grouped_gemm.TYPE and targets == OF_EXPERTS)
+
+
+def _is_qkv(node: Node) -> bool:
+    """Say whether a product makes queries, keys and values of heads."""
+    return node.name.endswith(_QKV)
 
 
 def _modules(points: Inputs, kind: LayerKind, name: str) -> int:
     """Return the number of products of a published model that a product stands for."""
     modules = next((number for ending, number in _MODULES.items() if name.endswith(ending)), 1)
-    if name.endswith("qkv"):
+    if name.endswith(_QKV):
         modules -= bool(points["model.query_latent"][0])
         modules -= 2 if SHARED_KV in kind.modifiers else EQUAL_KV in kind.modifiers
     return max(modules, 1)
 
 
-def _adapter(size: Sizes, options: _Options, modules: int, base: Node) -> list[Node]:
+def _adapter(size: Sizes, options: _Options, modules: int, cols: Size, base: Node) -> list[Node]:
     """Return the nodes of a product's adapters; the last one adds their output to that of the product.
 
-    modules: the number of products of a published model that it stands for.
+    modules: the number of products of a published model that have adapters; cols: their columns.
     """
     rank = options.rank
     (read, *_) = base.reads
@@ -257,15 +292,17 @@ def _adapter(size: Sizes, options: _Options, modules: int, base: Node) -> list[N
         name=f"{base.name} lora A", cols=modules * rank, reads=(read,), dims=dims._replace(cols=_LATENT)
     )
     up = trained._replace(
-        name=f"{base.name} lora B", inner=rank, reads=(down.name,), keeps=0, keeps_whole=0,
+        name=f"{base.name} lora B", inner=rank, cols=cols, reads=(down.name,), keeps=0, keeps_whole=0,
         dims=dims._replace(inner=_LATENT),
     )  # fmt: skip
     if base.attributes:
         plain = {**base.attributes, "gated": 0.0}
         down, up = down._replace(attributes=plain), up._replace(attributes=plain)
+    share = cols / base.cols
     total = Node(
         name=f"{base.name} lora add", type=pointwise.TYPES["add"], rows=base.rows, cols=base.cols,
-        reads=(base.name, up.name), cost=PassCost(_SUM_MOVES, _SUM_FLOP, _SCALE_BACKWARD_MOVES),
+        reads=(base.name, up.name),
+        cost=PassCost(share * _SUM_MOVES, share * _SUM_FLOP, share * _SCALE_BACKWARD_MOVES),
         keeps=base.keeps, keeps_whole=base.keeps_whole, part=base.part, groups=base.groups,
         dims=Dims(dims.rows, (), dims.cols, dims.groups), width=base.width, frozen=True,
     )  # fmt: skip

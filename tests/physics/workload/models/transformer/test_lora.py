@@ -84,12 +84,8 @@ def test_operations_and_weights_are_counted_by_hand(model, adapter):
     skipped = 0.0  # of a single layer, whose first products need no gradient of their input
     if model.layers == 1 and base != "operand":
         each = naive.STORED[base] + 2.0
-        first = {"mlp": TARGETS_BELOW_DOWN}.get(targets, ("q_proj", "k_proj", "v_proj"))
-        skipped = each * sum(np.prod(model.matrices[name]) for name in first)
+        skipped = each * sum(np.prod(model.matrices[name]) for name in naive.below(targets))
     assert moved == pytest.approx(naive.converted(model, base) - skipped, rel=2e-4)  # 4.127 is rounded
-
-
-TARGETS_BELOW_DOWN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj")
 
 
 @cases(60)
@@ -236,9 +232,11 @@ def test_experts_may_have_adapters():
         (("model.lora.rank=0", "model.lora.dropout=true"), "expected false with model.lora.rank=0"),
         (("model.lora.rank=5000",), "model.lora.rank=5000 is invalid: expected at most the 4096"),
         (("model.lora.rank=8", "model.training=false"), "expected 0 with model.training=false"),
-        (("model.lora.rank=8", "model.lora.targets=experts"), "all_linear in a model without experts"),
+        (("model.lora.rank=8", "model.lora.targets=experts"), "layer has: experts in a mixture"),
         (("model.lora.rank=8", "model.lora.base_dtype=nf4", "model.dtype=fp8"), "operand where products are"),
-        (("model.lora.rank=8", "model.lora.targets=head"), "one of attention, mlp, all_linear, experts"),
+        (("model.lora.rank=8", "model.lora.targets=head"), "one of qv, attention, mlp, all_linear, experts"),
+        (("model.lora.rank=8", "model.lora.targets=mlp", "model.pattern=no_ffn"), "mlp where a dense"),
+        (("model.lora.rank=8", "model.lora.targets=qv", "model.latent=64"), "where queries or keys"),
         (("model.lora.rank=8", "serve=prefill", "parallel.strategy=TP-1"), "model.lora.rank=8 is invalid"),
     ],
 )
