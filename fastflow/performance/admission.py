@@ -34,6 +34,7 @@ from fastflow.physics.workload.precision import (
     HOLDS_SUMS,
     LATENT,
     READS,
+    SCALES,
     Precision,
     invalid_training_types,
     precision,
@@ -46,7 +47,7 @@ STRATEGY = ("parallel.", "system.", BACKEND, "placement", "model.name", *STRUCTU
 LAYERS = ("model.",)  # inputs that names of layers depend on, in addition to those of strategies
 TYPES = (
     "precision.", "model.dtype", "model.optimizer", "model.training", "model.fused_gradients", LATENT,
-    "chip.rate.", HOLDS_SUMS, READS,
+    "chip.rate.", HOLDS_SUMS, READS, SCALES,
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastflow.core.field import Column, count, text
+from fastflow.physics.parallelism.options import SWITCH
 from fastflow.physics.workload.precision import (
     ATTENTION_TYPES,
     CACHE_TYPES,
@@ -20,6 +21,12 @@ PRECISION: tuple[Column, ...] = (
             ("activation", "activations and their gradients: kept, moved and exchanged"),
             ("gradient", "weight gradients: held, summed over devices, read by their norm and the update"),
         )
+    ),
+    text(
+        "precision.fp8_param_gather",
+        "true: quantised weights are held and gathered in fp8 alone, without a copy of 16 bits (Megatron's"
+        " --fp8-param-gather); auto: so with fp8, and with fp8_block on matrix units that scale",
+        SWITCH,
     ),
     text(
         "precision.state",

@@ -53,7 +53,7 @@ MASTER_BYTES = 4.0
 TRAINED = ("fp8", "fp8_block")
 """GEMM-only types that a transformer trains in."""
 COPIES = 2.0  # of quantised tensors in training: Hopper multiplies fp8 along the inner dimension only
-OPERAND, AUTO, NONE = "operand", "auto", "none"
+OPERAND, AUTO, NONE, TRUE = "operand", "auto", "none", "true"
 ROLE_TYPES = (OPERAND, *_ROLE_BYTES)
 MASTER_TYPES = (AUTO, NONE, *ROLE_TYPES)
 STATE_BLOCK = 256  # numbers of state of 8 bits that share a scale
@@ -72,6 +72,7 @@ _BYTES_BY_TYPE = dict.fromkeys(MASTER_TYPES, 0.0) | _ROLE_BYTES | _NARROW_CACHES
 _BYTES_OF_STATES = _BYTES_BY_TYPE | _NARROW_STATES
 _FLOP_OF_STATES = dict.fromkeys(STATE_TYPES, 0.0) | _STATE_FLOP
 GROUP, ZERO_POINTS = "precision.group", "precision.zero_points"
+ALONE, SCALES = "precision.fp8_param_gather", "chip.blocks.scales"
 LATENT, HOLDS_SUMS, READS = "model.latent", "chip.blocks.persistent", "chip.blocks.operands"
 EXPERTS, ATTENTION_WEIGHTS = "precision.experts", "precision.attention_weights"
 CACHE = "precision.cache"
@@ -143,6 +144,10 @@ def precision(inputs: Inputs) -> Precision:
         return np.where(selected > 0.0, selected, default)
 
     weight, gradient = of("weight", trained), of("gradient", trained)
+    copies = np.where(training, quantised, 0.0)
+    alone = _holds_quantised(inputs) & (copies > 0.0)
+    weight = np.where(alone, copies / COPIES, weight)
+    copies = np.where(alone, copies - weight, copies)
     fused = inputs.get("model.fused_gradients", np.zeros(output.size, dtype=np.bool_))
     adds = training & fused & (gradient > output)
     needed = np.where(weight < MASTER_BYTES, MASTER_BYTES, 0.0)
@@ -156,7 +161,7 @@ def precision(inputs: Inputs) -> Precision:
         quantised=quantised,
         quantising=np.where(training, MAXIMUM_FLOP + QUANTISE_FLOP, quantising),
         weight=weight,
-        copies=np.where(training, quantised, 0.0),
+        copies=copies,
         activation=of("activation", output),
         cache=of("cache", output),
         attention=map_values(OPERAND_BYTES, attention_type(inputs)),
@@ -167,6 +172,19 @@ def precision(inputs: Inputs) -> Precision:
         state_flop=map_values(_FLOP_OF_STATES, state_type),
         optimizer=index_of(inputs["model.optimizer"]),
     )
+
+
+def _holds_quantised(inputs: Inputs) -> Bools:
+    """Return whether points train with quantised weights alone, without a copy of 16 bits, (points,).
+
+    Megatron-Bridge's recipes (training/mixed_precision.py) gather weights in fp8 where it has a scale for a
+    whole tensor, or for 32 numbers on matrix units that scale; not where it has blocks of 128.
+    """
+    selected, types = inputs[ALONE], inputs["model.dtype"]
+    scales = inputs.get(SCALES, np.full(types.size, ""))
+    by_type = np.isin(types, TRAINED) & ((types == TRAINED[0]) | (scales == "units"))
+    alone: Bools = (selected == TRUE) | ((selected == AUTO) & by_type)
+    return alone
 
 
 def _has(inputs: Inputs, dtype: str, points: int) -> Bools:
