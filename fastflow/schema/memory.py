@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.core.field import Column, fraction, nonnegative, text
+from fastflow.core.field import Column, count, fraction, nonnegative, text
 
 MEMORY: tuple[Column, ...] = (
     text("memory.name", "what occupies a device's memory beside tensors"),
@@ -13,9 +13,9 @@ MEMORY: tuple[Column, ...] = (
     nonnegative(
         "memory.communicator",
         "B",
-        "buffers of a communicator, where system.library=nccl; a device has one for each parallel dimension"
-        " of more than one device",
+        "buffers of a communicator, where system.library=nccl",
     ),
+    count("memory.groups", "communicators of a parallel dimension of more than one device, in training", high=64),
     fraction(
         "memory.fragmentation",
         "memory that the allocator holds and cannot use, over what it has given out",

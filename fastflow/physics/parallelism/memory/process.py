@@ -39,12 +39,12 @@ def offered(inputs: Inputs, capacity: Floats) -> Floats:
 def process_of(inputs: Inputs, communicators: Ints) -> Process:
     """Return what every point's process occupies, (points,).
 
-    communicators: groups of more than one device that a device is in, (points,); inputs: `memory.context`,
-    `.communicator`, `.workspace`, `.fragmentation`, `system.library`.
+    communicators: parallel dimensions of more than one device, (points,); inputs: `memory.context`,
+    `.communicator`, `.groups`, `.workspace`, `.fragmentation`, `system.library`.
     """
     return Process(
         context=inputs["memory.context"],
-        communicators=buffers_of(inputs, communicators),
+        communicators=buffers_of(inputs, communicators * inputs["memory.groups"]),
         workspace=inputs["memory.workspace"],
         fragmentation=inputs["memory.fragmentation"],
     )
@@ -56,9 +56,8 @@ def buffers_of(inputs: Inputs, communicators: Ints) -> Floats:
 
 
 def count_communicators(degrees: Ints) -> Ints:
-    """Return the groups of more than one device that a device is in, (points,).
+    """Return the parallel dimensions of more than one device that a device is in, (points,).
 
-    One for each parallel dimension, as Megatron-LM makes them (megatron/core/parallel_state.py).
     degrees: of every dimension, by layouts of layers, (points, layouts, dimensions).
     """
     count: Ints = (degrees > 1).any(axis=1).sum(axis=1)
