@@ -15,7 +15,9 @@ MEMORY: tuple[Column, ...] = (
         "B",
         "buffers of a communicator, where system.library=nccl",
     ),
-    count("memory.groups", "communicators of a parallel dimension of more than one device, in training", high=64),
+    count(
+        "memory.groups", "communicators of a parallel dimension of more than one device, in training", high=64
+    ),
     fraction(
         "memory.fragmentation",
         "memory that the allocator holds and cannot use, over what it has given out",
