@@ -244,6 +244,14 @@ def test_what_contradicts_is_named(overrides, message):
     assert message in refusal(*ON_ONE, "model.batch=1", "model.sequence=512", *overrides)
 
 
+@pytest.mark.parametrize(
+    "key", ["model.lora.rank=8", "model.document_length=64", "model.preference=dpo"]
+)  # fmt: skip
+def test_encoders_have_no_such_training(key):
+    run = ("model=bert_base", "chip=h100_sxm", "system.devices=1", "parallel.strategy=d1", "model.batch=8")
+    assert f"{key} is invalid: expected" in refusal(*run, key)
+
+
 def test_qlora_fits_where_its_authors_say():
     """65 billion parameters on a card of 48 GB (arXiv:2305.14314); adapters of 64 on all linear layers."""
     llama_65b = (

@@ -48,10 +48,8 @@ ENCODERS: Mapping[str, Callable[[str, Fields], dict[str, Any]]] = {
     **dict.fromkeys(TEXT_ENCODERS, text_encoder_of), **dict.fromkeys(VISION_ENCODERS, image_encoder_of),
 }  # fmt: skip
 """Readers of encoders alone, by `model_type`."""
-_UNUSED = frozenset({
-    KEY, encoder.IMAGE_SIZE, *(encoder.DEFAULTS.keys() - DEFAULTS.keys()), *OF_ADAPTERS, DOCUMENTS,
-    PREFERENCE,
-})  # fmt: skip
+_UNUSED_BY_ENCODERS = frozenset({KEY, encoder.IMAGE_SIZE, *OF_ADAPTERS, DOCUMENTS, PREFERENCE})
+_UNUSED = _UNUSED_BY_ENCODERS | (encoder.DEFAULTS.keys() - DEFAULTS.keys())
 """Leaves that a decoder does not use, unless they are stated."""
 
 
@@ -70,7 +68,7 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     others = {**defaults, **read, **overrides, NAME: family}
     if family == encoder.NAME:
         others = encoder.with_image_size(others, leaves)
-    unused = _UNUSED if defaults is DEFAULTS else {KEY, encoder.IMAGE_SIZE}
+    unused = _UNUSED if defaults is DEFAULTS else _UNUSED_BY_ENCODERS
     return with_adapters(with_tower({key: None for key in leaves if key not in unused} | others))
 
 
