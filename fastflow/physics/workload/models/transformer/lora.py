@@ -293,7 +293,7 @@ def _adapter(size: Sizes, options: _Options, modules: int, cols: Size, base: Nod
     )
     up = trained._replace(
         name=f"{base.name} lora B", inner=rank, cols=cols, reads=(down.name,), keeps=0, keeps_whole=0,
-        dims=dims._replace(inner=_LATENT),
+        dims=dims._replace(inner=_LATENT), passes=ProductPasses(shares_gradient=True),
     )  # fmt: skip
     if base.attributes:
         plain = {**base.attributes, "gated": 0.0}

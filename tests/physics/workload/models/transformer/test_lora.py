@@ -1,5 +1,6 @@
 """Fine-tuning with adapters (LoRA, QLoRA): operations, memory and exchanges, against counts by hand."""
 
+from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -195,6 +196,24 @@ def test_every_layout_does_the_same_work(strategy):
     assert other.flop == one.flop
     plain = row(*run, "model.batch=8", f"parallel.strategy={strategy}")
     assert other.footprint_B < plain.footprint_B
+
+
+@pytest.mark.parametrize("tensor", [2, 4, 8])
+@pytest.mark.parametrize("targets", TARGETS)
+def test_bytes_of_a_layer_are_counted_by_hand(targets, tensor):
+    """What all but sums of gradients move, of a micro-batch of a sequence."""
+    kernels = fastflow.explain_sharding(
+        "model=llama3_8b", "system=dgx_h100", f"parallel.strategy=TP-{tensor}-d{8 // tensor}",
+        "parallel.microbatch=1", "model.batch=8", "model.sequence=1024", "model.layers=4",
+        "model.lora.rank=16", f"model.lora.targets={targets}",
+    )  # fmt: skip
+    result = Counter()
+    for each in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
+        moved = (each["sync_B"], each.get("sync2_B", 0.0))
+        for collective, amount in zip(each["exchange"].split("; "), moved, strict=False):
+            if collective and not each["kernel"].endswith("weight gradient"):
+                result[collective.partition(", ")[0]] += amount
+    assert result == naive.exchanged(LLAMA, 1024, targets, 16)
 
 
 def test_dropout_of_adapters_takes_memory_and_time():
