@@ -64,7 +64,11 @@ def lower_bounds(inputs: Inputs, refused: ReasonColumn) -> LowerBounds:
     timing, _ = time_kernels(points, graph, shards)
     pipe = partition(points, graph, timing)
     layers = layer_memory(
-        graph, shards.kernels, pipe.chunks, copies_embedding(points.inputs), points.inputs,
+        graph,
+        shards.kernels,
+        pipe.chunks,
+        copies_embedding(points.inputs),
+        points.inputs,
         points.precision,
     )
     time, memory = np.full((2, reason.size), np.nan)

@@ -149,8 +149,10 @@ def _has_targets(inputs: Inputs) -> Bools:
     experts = patterns.each(lambda kinds: any(kind.has_experts for kind in kinds))
     dense = patterns.each(lambda kinds: any(kind.feed_forward == DENSE for kind in kinds))
     qkv = patterns.each(
-        lambda kinds: all(not kind.of_keys for kind in kinds)
-        and any(name in _OF_HEADS for kind in kinds for name in kind.mixers)
+        lambda kinds: (
+            all(not kind.of_keys for kind in kinds)
+            and any(name in _OF_HEADS for kind in kinds for name in kind.mixers)
+        )
     )
     dense = dense | (experts & shared)
     has: Bools = np.select(
@@ -278,18 +280,18 @@ def _adapter(size: Sizes, options: _Options, modules: int, cols: Size, base: Nod
     modules: the number of products of a published model that have adapters; cols: their columns.
     """
     rank = options.rank
-    (read, *_) = base.reads
+    reads = base.reads
     nodes: list[Node] = []
     if options.drops:
         nodes.append(_dropped(size, base, modules))
-        read = nodes[-1].name
+        reads = (nodes[-1].name,)
     trained = base._replace(
         frozen=False, base_bytes=0.0, vectors=0, wide=base.type is gemm.TYPE, passes=ProductPasses(),
         keeps=None, keeps_whole=None, cost=PassCost(), width=None,
     )  # fmt: skip
     dims = base.dims
     down = trained._replace(
-        name=f"{base.name} lora A", cols=modules * rank, reads=(read,), dims=dims._replace(cols=_LATENT)
+        name=f"{base.name} lora A", cols=modules * rank, reads=reads, dims=dims._replace(cols=_LATENT)
     )
     up = trained._replace(
         name=f"{base.name} lora B", inner=rank, cols=cols, reads=(down.name,), keeps=0, keeps_whole=0,
@@ -315,7 +317,7 @@ def _dropped(size: Sizes, base: Node, modules: int) -> Node:
     moved = 2.0 + mask_cols  # in, out, and the mask
     return Node(
         name=f"{base.name} lora dropout", type=pointwise.OPERATORS["mul"].base, rows=base.rows,
-        cols=base.inner, reads=base.reads[:1], part=base.part, groups=base.groups, frozen=True,
+        cols=base.inner, reads=base.reads, part=base.part, groups=base.groups, frozen=True,
         cost=PassCost(modules * moved, modules * DROPOUT_FLOP, modules * moved),
         keeps=modules * mask(size, base.inner), keeps_whole=modules * base.inner,
         dims=Dims(base.dims.rows, (), base.dims.inner, base.dims.groups),

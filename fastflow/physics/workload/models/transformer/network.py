@@ -92,9 +92,7 @@ AfterEmbedding = Callable[[Inputs, Sizes, str], list[Layer]]
 """Makes layers, from models, their sizes, and the node that the embedding ends with."""
 
 
-def network(
-    points: Inputs, after_embedding: AfterEmbedding | None = None, frozen: bool = False
-) -> Network:
+def network(points: Inputs, after_embedding: AfterEmbedding | None = None, frozen: bool = False) -> Network:
     """Return the network of models with the same structure.
 
     after_embedding: makes further layers between embedding and the first layer; frozen: whether these alone
