@@ -95,6 +95,19 @@ def kept(model, targets, rank, dropout):
     return 2.0 * elements
 
 
+def exchanged(model, rows, targets, rank):
+    """Return the bytes that devices exchange for a layer, sums of weight gradients aside, by collective.
+
+    Tensor parallelism with sequence parallelism (Korthikanti et al., arXiv:2205.05198, figure 5): tokens are
+    gathered before two products, and partial sums scattered after two; backward likewise. Frozen weights have
+    no gradients, for which tokens would be gathered again. An A of a product whose columns are shared works
+    on the tokens of its device, and its few columns are gathered for B; an A of a product whose inner side
+    is shared makes partial sums, which are scattered to the tokens' devices. Backward the reverse.
+    """
+    moved = 4 * 2 * rows * model.hidden + len(TARGETS[targets]) * 2 * rows * rank
+    return dict.fromkeys(("all-gather along tp", "reduce-scatter along tp"), moved)
+
+
 class Memory(NamedTuple):
     weights: float
     gradients: float

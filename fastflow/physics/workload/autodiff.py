@@ -213,9 +213,11 @@ def _gathers(network: Network) -> dict[int, list[int]]:
     """
     gathered: dict[int, list[int]] = {}
     for i, instance in enumerate(network.nodes):
-        if instance.node.type.kind == PRODUCT and not (
-            instance.node.base_bytes and not network.requires_grad[i]
-        ):
+        if instance.node.type.kind == PRODUCT:
+            if instance.node.passes.shares_gradient:
+                continue
+            if instance.node.base_bytes and not network.requires_grad[i]:
+                continue
             present = [reader for reader in network.readers[i] if reader > i]
             gathered.setdefault(min(present or network.readers[i], default=i), []).append(i)
     return gathered

@@ -51,6 +51,7 @@ class ProductPasses(NamedTuple):
     quantises_input: bool = False  # rather than the input's producer
     quantises_gradient: bool = False  # of its output, when training
     adds_gradient: bool = False  # accumulates its weight gradient over micro-batches
+    shares_gradient: bool = False  # of its output, with another product, for which it is gathered
     conversion: float = 0.0  # operations that convert each stored weight before it; 0: no conversion
 
 

@@ -280,22 +280,22 @@ def _adapter(size: Sizes, options: _Options, modules: int, cols: Size, base: Nod
     modules: the number of products of a published model that have adapters; cols: their columns.
     """
     rank = options.rank
-    (read, *_) = base.reads
+    reads = base.reads
     nodes: list[Node] = []
     if options.drops:
         nodes.append(_dropped(size, base, modules))
-        read = nodes[-1].name
+        reads = (nodes[-1].name,)
     trained = base._replace(
         frozen=False, base_bytes=0.0, vectors=0, wide=base.type is gemm.TYPE, passes=ProductPasses(),
         keeps=None, keeps_whole=None, cost=PassCost(), width=None,
     )  # fmt: skip
     dims = base.dims
     down = trained._replace(
-        name=f"{base.name} lora A", cols=modules * rank, reads=(read,), dims=dims._replace(cols=_LATENT)
+        name=f"{base.name} lora A", cols=modules * rank, reads=reads, dims=dims._replace(cols=_LATENT)
     )
     up = trained._replace(
         name=f"{base.name} lora B", inner=rank, cols=cols, reads=(down.name,), keeps=0, keeps_whole=0,
-        dims=dims._replace(inner=_LATENT),
+        dims=dims._replace(inner=_LATENT), passes=ProductPasses(shares_gradient=True),
     )  # fmt: skip
     if base.attributes:
         plain = {**base.attributes, "gated": 0.0}
@@ -317,7 +317,7 @@ def _dropped(size: Sizes, base: Node, modules: int) -> Node:
     moved = 2.0 + mask_cols  # in, out, and the mask
     return Node(
         name=f"{base.name} lora dropout", type=pointwise.OPERATORS["mul"].base, rows=base.rows,
-        cols=base.inner, reads=base.reads[:1], part=base.part, groups=base.groups, frozen=True,
+        cols=base.inner, reads=base.reads, part=base.part, groups=base.groups, frozen=True,
         cost=PassCost(modules * moved, modules * DROPOUT_FLOP, modules * moved),
         keeps=modules * mask(size, base.inner), keeps_whole=modules * base.inner,
         dims=Dims(base.dims.rows, (), base.dims.inner, base.dims.groups),

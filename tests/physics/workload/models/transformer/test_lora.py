@@ -1,5 +1,6 @@
 """Fine-tuning with adapters (LoRA, QLoRA): operations, memory and exchanges, against counts by hand."""
 
+from collections import Counter
 from functools import cache
 
 import numpy as np
@@ -197,6 +198,24 @@ def test_every_layout_does_the_same_work(strategy):
     assert other.footprint_B < plain.footprint_B
 
 
+@pytest.mark.parametrize("tensor", [2, 4, 8])
+@pytest.mark.parametrize("targets", TARGETS)
+def test_bytes_of_a_layer_are_counted_by_hand(targets, tensor):
+    """What all but sums of gradients move, of a micro-batch of a sequence."""
+    kernels = fastflow.explain_sharding(
+        "model=llama3_8b", "system=dgx_h100", f"parallel.strategy=TP-{tensor}-d{8 // tensor}",
+        "parallel.microbatch=1", "model.batch=8", "model.sequence=1024", "model.layers=4",
+        "model.lora.rank=16", f"model.lora.targets={targets}",
+    )  # fmt: skip
+    result = Counter()
+    for each in kernels[(kernels.layer == 1) & (kernels.phase != "update")].to_dict("records"):
+        moved = (each["sync_B"], each.get("sync2_B", 0.0))
+        for collective, amount in zip(each["exchange"].split("; "), moved, strict=False):
+            if collective and not each["kernel"].endswith("weight gradient"):
+                result[collective.partition(", ")[0]] += amount
+    assert result == naive.exchanged(LLAMA, 1024, targets, 16)
+
+
 def test_dropout_of_adapters_takes_memory_and_time():
     run = (*ON_ONE, "model.batch=1", "model.sequence=2048", "model.lora.rank=16")
     dry, dropped = row(*run), row(*run, "model.lora.dropout=true")
@@ -242,6 +261,14 @@ def test_experts_may_have_adapters():
 )
 def test_what_contradicts_is_named(overrides, message):
     assert message in refusal(*ON_ONE, "model.batch=1", "model.sequence=512", *overrides)
+
+
+@pytest.mark.parametrize(
+    "key", ["model.lora.rank=8", "model.document_length=64", "model.preference=dpo"]
+)  # fmt: skip
+def test_encoders_have_no_such_training(key):
+    run = ("model=bert_base", "chip=h100_sxm", "system.devices=1", "parallel.strategy=d1", "model.batch=8")
+    assert f"{key} is invalid: expected" in refusal(*run, key)
 
 
 def test_qlora_fits_where_its_authors_say():

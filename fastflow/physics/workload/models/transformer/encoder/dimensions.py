@@ -14,10 +14,13 @@ from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.models.transformer import dimensions as transformer
 from fastflow.physics.workload.models.transformer.dimensions import (
     ALL,
+    DOCUMENTS,
     LAYER,
     LEARNED,
     POST,
+    PREFERENCE,
 )
+from fastflow.physics.workload.models.transformer.lora import RANK
 from fastflow.physics.workload.models.transformer.valid_sizes import (
     MAX_ELEMENTS,
     InvalidSizes,
@@ -192,6 +195,11 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield positions * columns > MAX_ELEMENTS, "model.patch", "model.patch", allowed
     for key in NO_ENCODERS:
         yield inputs[key] > 0, key, key, "0: an encoder has none"
+    for key in (RANK, DOCUMENTS):
+        if key in inputs:
+            yield inputs[key] > 0, key, key, "0 where model.name=encoder"
+    if PREFERENCE in inputs:
+        yield inputs[PREFERENCE] != "none", PREFERENCE, PREFERENCE, "none where model.name=encoder"
 
 
 def _widest_projector(inputs: Inputs) -> Any:
