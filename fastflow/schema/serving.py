@@ -183,8 +183,8 @@ SERVING: tuple[Column, ...] = (
     )._replace(auto=0.0),
     share(
         "server.gpu_memory_utilization",
-        "share of a device's memory that the server takes; auto (0): with memory_fraction_of=static, by"
-        " SGLang's rule",
+        "share of a device's memory that the server takes; auto: by SGLang's rule, with"
+        " memory_fraction_of=static",
     )._replace(auto=0.0),
     text(
         "server.memory_fraction_of",

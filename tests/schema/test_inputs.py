@@ -16,6 +16,7 @@ ABOVE_ZERO = (
     "net.library.load",
     "chip.sustained_power_fraction",
     "server.gpu_memory_utilization",
+    "chip.dram_offered",
 )
 """How names of shares end that nothing works without."""
 SAYS_ZERO = re.compile(r"\b0: |\(0\)")
@@ -29,11 +30,15 @@ FROM_ZERO = {
 """Whole numbers that are counted from 0, or of what there may be none."""
 DIVISORS = ("V", "Hz", "bit/s", "1/m", "B", "m^2/bit", "flop")
 """Units of what is divided by."""
-NONE_OF_IT = ("carbon.host.dram", "carbon.host.nand")
-"""Sizes of what a machine may lack."""
+NONE_OF_IT = (
+    "carbon.host.dram", "carbon.host.nand", "memory.context", "memory.workspace", "memory.communicator",
+    "server.library_memory", "server.parallel_memory", "server.dispatch_memory", "server.graph_memory",
+)  # fmt: skip
+"""Sizes of what a machine, or a process, may lack."""
 HIGHEST = {
     "tech.memory.*.overhead": 0.99,  # a bank without cells holds nothing
     "chip.temperature": 150,  # no chip works beyond
+    "memory.reserve": 0.95,  # something has to be left
     "power.fan_fraction": 0.9,  # a machine does more than to cool itself
     "parallel.zero_stage": 3,  # the stages of ZeRO: states, gradients, weights
     "serve.mean_acceptance_length": 65,  # tokens of a draft, and one more
@@ -110,4 +115,7 @@ def test_auto_is_the_number_that_its_meaning_says():
             assert value == int(said[1] or 0), column.name
             # no other value means the same, unless 0 does
             assert is_taken(column, value) == (said[1] == "0"), column.name
-    assert stands_for == {"parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0}
+    assert stands_for == {
+        "parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0, "server.max_num_seqs": 0,
+        "server.gpu_memory_utilization": 0,
+    }  # fmt: skip

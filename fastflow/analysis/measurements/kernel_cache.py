@@ -65,8 +65,8 @@ def finds_compiled(m: Ints, n: Ints) -> Bools:
     columns, which = np.unique(n, return_inverse=True)
     first = np.array([_first_cases(each) for each in columns.tolist()]).reshape(-1, len(CASES))
     case = np.maximum(np.searchsorted(-np.array(CASES), -m, side="right") - 1, 0)
-    found: Bools = case - first[which, case] >= DEVICES
-    return found
+    is_compiled: Bools = case - first[which, case] >= DEVICES
+    return is_compiled
 
 
 @cache

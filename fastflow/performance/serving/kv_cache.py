@@ -18,7 +18,13 @@ from fastflow.core.reasons.forms import short_of_cache
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, take
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME, FIRST_KIND, HEAD_TIME, Stages
-from fastflow.performance.serving.workspace import Beside, beside, dense_columns, expert_columns, static_share
+from fastflow.performance.serving.workspace import (
+    OtherMemory,
+    dense_columns,
+    expert_columns,
+    other_memory,
+    static_share,
+)
 from fastflow.physics.parallelism.memory.process import offered
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED, Sizes, sizes_of
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
@@ -127,7 +133,7 @@ def room_of_fullest_stage(
     """Return the room and the cache of a device of the stage whose memory is full first.
 
     inputs: `server.gpu_memory_utilization` and `server.memory_fraction_of`, of what it is a share;
-    `server.shared_pages`, `server.graph_memory`, and those of `workspace.beside`.
+    `server.shared_pages`, `server.graph_memory`, and those of `workspace.other_memory`.
     weights: of a device that has the whole model, by its parts, (points, parts) [B]; capacity: of a
     device [B]; tokens: of a request, (points,); tower: weights of a vision tower, on the first stage [B].
     """
@@ -140,7 +146,7 @@ def room_of_fullest_stage(
     drafts = inputs.get("serve.num_speculative_tokens", np.zeros(tokens.size, np.int64))
     of_layer = of_layer._replace(state=of_layer.state * (1.0 + drafts)[:, None])
     by_stage = np.arange(stages.layers.shape[1]) == layouts.slots[:, None] - 1
-    taken = beside(inputs, size, widest, buffers, numbers, layouts)
+    taken = other_memory(inputs, size, widest, buffers, numbers, layouts)
     work = np.where(by_stage, taken.last_work[:, None], taken.work[:, None])
     caches = _room_for_caches(inputs, layouts, capacity, stage_weights, work, taken)
     window = np.asarray(size.window) * np.ones(tokens.size, np.int64)
@@ -163,7 +169,12 @@ def room_of_fullest_stage(
 
 
 def _room_for_caches(
-    inputs: Inputs, layouts: ServerLayouts, capacity: Floats, weights: Floats, work: Floats, taken: Beside
+    inputs: Inputs,
+    layouts: ServerLayouts,
+    capacity: Floats,
+    weights: Floats,
+    work: Floats,
+    taken: OtherMemory,
 ) -> Floats:
     """Return the memory of a device for caches [B], (points, stages); weights, work: of the same shape.
 

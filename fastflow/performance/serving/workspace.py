@@ -31,7 +31,7 @@ _WITHOUT_BUFFERS = ("mxfp4", AS_WEIGHTS["mxfp4"])
 """Types of experts whose kernels scatter their results themselves (triton_kernels of openai/gpt-oss)."""
 
 
-class Beside(NamedTuple):
+class OtherMemory(NamedTuple):
     """Memory of a device beside weights and caches; (points,) [B]."""
 
     work: Floats  # activations of a pass, on stages before the last
@@ -61,10 +61,10 @@ def expert_columns(size: Sizes, kind: LayerKind, tensor: Ints) -> Any:
     return np.where(np.asarray(size.experts) > 1, size.topk * buffers, 0.0)
 
 
-def beside(
+def other_memory(
     inputs: Inputs, size: Sizes, widest: Floats, of_experts: Floats, numbers: Precision,
     layouts: ServerLayouts,
-) -> Beside:  # fmt: skip
+) -> OtherMemory:  # fmt: skip
     """Return what every point's devices hold beside weights and caches.
 
     inputs: `server.max_num_batched_tokens`, `.max_num_seqs`, `.sampler_copies`, `.library_memory`,
@@ -82,7 +82,7 @@ def beside(
     is_parallel, shares = layouts.tensor > 1, layouts.ranks > 1
     groups = _OF_TENSOR * is_parallel + shares + (layouts.slots > 1)
     libraries = inputs["server.library_memory"] + np.where(is_parallel, inputs["server.parallel_memory"], 0.0)
-    return Beside(
+    return OtherMemory(
         work=work + experts,
         last_work=np.maximum(work, sampled) + experts,
         libraries=libraries + np.where(shares, inputs["server.dispatch_memory"], 0.0),

@@ -63,8 +63,8 @@ class Gemms(Measurements):
         dtype, rows = inputs["model.dtype"], inputs["model.m"]
         pauses = np.full(rows.size, _OTHERS)
         scaled = np.flatnonzero(dtype == SCALED)
-        found = finds_compiled(rows[scaled], inputs["model.n"][scaled])
-        pauses[scaled] = np.where(found, _FOUND, _COMPILED)
+        is_compiled = finds_compiled(rows[scaled], inputs["model.n"][scaled])
+        pauses[scaled] = np.where(is_compiled, _FOUND, _COMPILED)
         weight = 1.0 * inputs["model.n"] * inputs["model.k"]
         pauses = np.where(dtype == "nvfp4", _FOUR_BITS + _PER_WEIGHT * weight, pauses)
         return np.where(rows >= _FIRST_ROWS, np.maximum(pauses, _BUILDS), pauses)

@@ -275,9 +275,11 @@ def _move_outside(
         row_reads = column_reads = 1.0
         if (rows + columns) / gemm.batch > capacity[level - 1]:
             row_reads, column_reads = max(1.0, gemm.n / side), max(1.0, gemm.m / side)
-        held = hits if level == gemm.levels else Hits(0.0, 0.0, 0.0)
-        moved[level] = rows * row_reads * (1.0 - held.rows) + columns * column_reads * (1.0 - held.columns)
-        moved[level] += c * (1.0 - held.output)
+        cached = hits if level == gemm.levels else Hits(0.0, 0.0, 0.0)
+        moved[level] = rows * row_reads * (1.0 - cached.rows) + columns * column_reads * (
+            1.0 - cached.columns
+        )
+        moved[level] += c * (1.0 - cached.output)
 
 
 @lean_kernel
