@@ -1,4 +1,4 @@
-"""Public reports of memory against predictions: training allocated and reserved, room for caches of servers."""
+"""Public reports of memory against predictions: of training, and the room for caches of servers."""
 
 import numpy as np
 import pytest

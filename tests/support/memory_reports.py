@@ -18,8 +18,8 @@ _MODELS = {
     "Llama 3 70B, 12 layers": ("model=llama3_70b", "model.layers=12"),
     "Llama 3 405B, 4 layers": ("model=llama3_405b", "model.layers=4"),
     "DeepSeek-V3, 4 layers": (
-        "model=deepseek_v3", "model.layers=4", "model.pattern='dense, 3*experts'", "model.mtp=0", "model.dtype=bf16",
-        "parallel.token_dispatcher=alltoall",
+        "model=deepseek_v3", "model.layers=4", "model.pattern='dense, 3*experts'", "model.mtp=0",
+        "model.dtype=bf16", "parallel.token_dispatcher=alltoall",
     ),
 }  # fmt: skip
 _RUNS = (  # of Megatron on eight B200: model, strategy, tokens, sequences, allocated, reserved
@@ -81,12 +81,12 @@ DENSE_SERVERS = (
     _vllm("CodeLlama 7B, vLLM 0.19, one H100", ("model=codellama_7b",), 1, 0.95, 61.66),
     _vllm("Gemma 2 27B, vLLM 0.19, one H100", ("model=gemma2_27b",), 1, 0.95, 20.59),
     _vllm("Qwen3 14B, vLLM 0.18, one H100", ("model=qwen3_14b",), 1, 0.95, 45.23),
-    _vllm("Qwen3 4B, vLLM, one H100", _QWEN3_4B, 1, 0.85, 417440, source="the issue")._replace(
+    _vllm("Qwen3 4B, vLLM, one H100", _QWEN3_4B, 1, 0.85, 417440, source="a log of vLLM")._replace(
         unit=1.0, per="kv_token_B"
     ),
     _vllm(
-        "Llama 3.1 8B, vLLM 0.19, RTX 4090", ("model=llama3_8b",), 1, 0.9, 41408, "chip=rtx_4090", "system=pcie",
-        source="the issue",
+        "Llama 3.1 8B, vLLM 0.19, RTX 4090", ("model=llama3_8b",), 1, 0.9, 41408, "chip=rtx_4090",
+        "system=pcie", source="a log of vLLM",
     )._replace(unit=1.0, per="kv_token_B"),
 )  # fmt: skip
 MIXTURE_SERVERS = (
@@ -108,6 +108,8 @@ MIXTURE_SERVERS = (
     ),
 )  # fmt: skip
 WEIGHTS = (
-    _vllm("Llama 3.1 405B in fp8, eight H100: weights", ("model=llama3_405b_fp8",), 8, 0.9, 57.75, source="the issue")
-    ._replace(column="weight_B"),
+    _vllm(
+        "Llama 3.1 405B in fp8, eight H100: weights", ("model=llama3_405b_fp8",), 8, 0.9, 57.75,
+        source="a log of vLLM",
+    )._replace(column="weight_B"),
 )  # fmt: skip
