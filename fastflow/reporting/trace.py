@@ -15,17 +15,15 @@ import numpy as np
 
 from fastflow.core.tables import Floats, Texts, take
 from fastflow.performance.prediction import Prediction
+from fastflow.physics.parallelism.block_schedule import block_schedule
 from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.schedule.event_simulator import Segments, Tasks, background_segments, simulate
 from fastflow.physics.schedule.pipeline import RESOURCES, PipelinePlan, TimedKernels, build_task_graph
 from fastflow.physics.schedule.stage_blocks import WEIGHT
-from fastflow.physics.schedule.stage_spans import block_spans
 from fastflow.physics.schedule.task_numbers import BARRIER, GRADIENT, KERNEL, SEND, SYNC, Labels
 from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, PHASES, UPDATE
 
 Event = dict[str, Any]
-Span = tuple[float, float]
-"""Start and end [s]."""
 NETWORKS = ("network in the package", "network between packages")
 NETWORK = "network"
 BLOCKS = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weight gradients"}
@@ -93,8 +91,7 @@ def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: in
 
 def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
     """Return the events of a transformer point: blocks, gradient sums, the update."""
-    blocks, plan, stages = stacks.blocks, stacks.plan, int(stacks.plan.stages[point])
-    spans = block_spans(blocks, plan, point)
+    stages = int(stacks.plan.stages[point])
     events = [event for stage in range(stages) for event in _name_events(stage, 1, (NETWORK,))]
 
     def add(stage: int, track: int, start: float, end: float, name: str, **args: Any) -> None:
@@ -107,22 +104,13 @@ def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
             }
         )  # fmt: skip
 
-    all_blocks = sorted(zip(*map(np.ndarray.tolist, spans), strict=True))
-    last_block: dict[int, Span] = {}  # last backward block of a virtual stage
-    for start, end, kind, virtual, _ in all_blocks:
-        if kind != FORWARD and end > last_block.get(virtual, (0.0, 0.0))[1]:
-            last_block[virtual] = start, end
-    sums, delay = _gradient_sums(stacks, point, last_block), [0.0] * stages
-    for start, end, kind, virtual, microbatch in all_blocks:
-        chunk, stage = divmod(virtual, stages)
-        phase, start_delay, end_delay = BLOCKS[kind], delay[stage], delay[stage]
-        if kind != FORWARD and last_block[virtual] == (start, end):
-            end_delay, delay[stage] = sums[virtual].end_delay, sums[virtual].next_delay
-        add(
-            stage, 0, start + start_delay, end + end_delay, phase,
-            phase=phase, chunk=chunk, **{"micro-batch": microbatch},
-        )  # fmt: skip
-    for virtual, gradient_sum in sums.items():
+    schedule = block_schedule(stacks, point)
+    for block in schedule.blocks:
+        chunk, stage = divmod(block.virtual, stages)
+        phase = BLOCKS[block.kind]
+        args = {"phase": phase, "chunk": chunk, "micro-batch": block.microbatch}
+        add(stage, 0, block.start, block.end, phase, **args)
+    for virtual, gradient_sum in schedule.sums.items():
         if gradient_sum.end > gradient_sum.start:
             chunk, stage = divmod(virtual, stages)
             add(stage, 1, gradient_sum.start, gradient_sum.end, "sum of weight gradients", chunk=chunk)
@@ -131,37 +119,6 @@ def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
         if stacks.update[point] > 0.0:
             add(stage, 0, total, total + float(stacks.update[point]), PHASES[UPDATE], phase=PHASES[UPDATE])
     return events
-
-
-class _GradientSum(NamedTuple):
-    """Time span of the gradient sum of a virtual stage, and the delay of blocks of its stage [s]."""
-
-    start: float
-    end: float
-    end_delay: float  # of the end of the last backward block
-    next_delay: float  # of the blocks after it
-
-
-def _gradient_sums(
-    stacks: PipelineBlocks, point: int, last_block: dict[int, Span]
-) -> dict[int, _GradientSum]:
-    """Return the sums of all virtual stages of a point, in the order of their last blocks."""
-    blocks, plan, sums = stacks.blocks, stacks.plan, {}
-    stages, overlaps = int(plan.stages[point]), bool(plan.overlaps_gradients[point])
-    slowdown = float(plan.taken[point]) if overlaps else 0.0
-    network_free, delay = [0.0] * stages, [0.0] * stages
-    for virtual, (start, end) in sorted(last_block.items(), key=lambda item: item[1][::-1]):
-        row, stage = int(blocks.offset[point]) + virtual, virtual % stages
-        reduce_s, tail = float(blocks.reduce_s[row]), float(blocks.tail_s[row])
-        buckets = int(blocks.layers[row]) if overlaps else 1
-        end_delay = delay[stage] + slowdown * (reduce_s - reduce_s / buckets)
-        begin = max(network_free[stage], start + delay[stage] + (end - start) / buckets)
-        done = max(begin + reduce_s, end + end_delay + reduce_s / buckets) + tail
-        if reduce_s + tail > 0.0:
-            network_free[stage] = done
-        delay[stage] += slowdown * (reduce_s + tail)
-        sums[virtual] = _GradientSum(begin, done if reduce_s + tail > 0.0 else begin, end_delay, delay[stage])
-    return sums
 
 
 def write_trace(path: str | Path, events: list[Event]) -> None:
