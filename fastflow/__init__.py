@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity", "Validation",
-    "backtest", "calibrate", "clear_cache", "evaluate", "explain_sharding", "predict_attention",
-    "predict_collective", "predict_experts", "predict_gemm", "probability_better", "rank_strategies",
+    "backtest", "calibrate", "clear_cache", "evaluate", "explain_memory", "explain_sharding",
+    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better", "rank_strategies",
     "search", "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
@@ -216,6 +216,37 @@ def explain_sharding(
     from fastflow.api.functions import explain_sharding
 
     return explain_sharding(*overrides, config_dir=config_dir, **choices)
+
+
+def explain_memory(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:
+    """Return what one device has allocated over an iteration of a point; one row per step, in order.
+
+    The device is one of the pipeline stage with the largest footprint (`attrs["stage"]`). The largest
+    `allocated_B` is that of `evaluate`; its first row has `is_peak`, and `attrs["peak"]` is its name. Each
+    number is the most during the step [B]: `weight_B`, `gradient_B`, `optimizer_B`, `activation_B` (for the
+    backward pass, of all micro-batches in flight), `recomputed_B` (the largest recomputed layer), `loss_B`
+    (logits, or their gradients, during the loss), `buffer_B` (full copies of sharded weights and gradients,
+    and gradients before their sum), `workspace_B`. At the peak, `buffer_B` of `evaluate` is
+    `recomputed_B` + `loss_B` + `buffer_B`.
+
+    `step` says in words what happens, as do `phase`, `microbatch` and `chunk`; these, layers and stages count
+    from 0, and -1 stands for none. `start_s` and `end_s` are times from the start of the iteration [s], NaN
+    for models whose layers are no runs, such as LSTMs. A pass keeps its activations until all of it ends, as
+    in the footprint.
+
+    A point that serves has three rows without times: at rest, with the mean KV cache, and with a full one. Its
+    columns are `weight_B`, `workspace_B`, `library_B`, `graph_B`, `communicator_B`, `context_B`, `kv_B` and
+    `footprint_B` [B].
+
+    Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
+
+    >>> steps = fastflow.explain_memory("model=llama3_8b", "system=dgx_h100", "parallel.strategy=d8")
+    >>> steps.loc[steps.is_peak, "step"].tolist()
+    ['forward pass of micro-batch 0, layers 0 to 31']
+    """
+    from fastflow.api.functions import explain_memory
+
+    return explain_memory(*overrides, config_dir=config_dir, **choices)
 
 
 def rank_strategies(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:

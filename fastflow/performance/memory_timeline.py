@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.core.tables import Bools, Columns, Floats, Ints
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.block_schedule import block_schedule
 from fastflow.physics.parallelism.memory.layers import LayerMemory
@@ -43,6 +43,13 @@ _PASSES = {
     WEIGHT_GRADIENTS: "weight gradients",
 }  # fmt: skip
 _OTHERS = {REST: "at rest", REDUCTION: "reduction of gradients", UPDATE_STEP: "update of weights"}
+
+KINDS = MemoryStep._fields[5:]
+"""Fields of a step with bytes: weights, gradients and so on."""
+KIND_COLUMNS = {
+    "weights": "weight", "gradients": "gradient", "optimizer": "optimizer", "activations": "activation",
+    "recomputed": "recomputed", "loss": "loss", "buffers": "buffer", "workspace": "workspace",
+}  # fmt: skip
 
 
 class MemoryTimeline(NamedTuple):
@@ -101,6 +108,24 @@ def memory_timeline(prediction: Prediction, point: int, with_times: bool = True)
     names = [_name(one, layers) for one in steps]
     peak = next(i for i, size in enumerate(allocated) if size >= max(allocated) * (1.0 - 1e-12))
     return MemoryTimeline(stage, steps, names, peak)
+
+
+def step_columns(timeline: MemoryTimeline) -> Columns:
+    """Return the steps as columns, (steps,): names, times [s], and bytes by kind [B]."""
+    steps = timeline.steps
+    columns: Columns = {
+        "step": np.array(timeline.names),
+        "phase": np.array([one.phase for one in steps]),
+        "microbatch": np.array([one.microbatch for one in steps]),
+        "chunk": np.array([one.chunk for one in steps]),
+        "start_s": np.array([one.start for one in steps]),
+        "end_s": np.array([one.end for one in steps]),
+    }
+    for kind in KINDS:
+        columns[f"{KIND_COLUMNS[kind]}_B"] = np.array([getattr(one, kind) for one in steps])
+    columns["allocated_B"] = np.array([one.allocated for one in steps])
+    columns["is_peak"] = np.arange(len(steps)) == timeline.peak
+    return columns
 
 
 def _stage_layers(prediction: Prediction, p: int, stage: int) -> _Layers | None:

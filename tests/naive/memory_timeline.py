@@ -2,7 +2,7 @@
 
 Tensors are added where they are made, and freed where their last reader ends. A stage keeps what a
 micro-batch's backward pass reads until all of this pass has ended. What is offloaded leaves once it is made,
-but for the two largest hidden layers.
+but for two hidden layers, the largest ones.
 """
 
 from tests.naive import footprint
@@ -32,8 +32,9 @@ class Device:
 
     def held(self):
         """Return the bytes of the device, without those that are with the host."""
-        hidden = sorted(size for name, size in self.tensors.items() if name[0] == "hidden")
-        away = sum(hidden[:-2]) if self.offloads else 0
+        hidden = {name: size for name, size in self.tensors.items() if name[0] == "hidden"}
+        layers = {place: size for (_, place, _), size in hidden.items()}
+        away = sum(hidden.values()) - sum(sorted(layers.values())[-2:]) if self.offloads else 0
         return sum(self.tensors.values()) - away
 
     def step(self, name, number, **meanwhile):

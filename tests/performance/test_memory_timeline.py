@@ -108,8 +108,11 @@ CASES = {
     "tied": (*SMALL, "parallel.strategy=TP-1-d2-p4", "model.tied=true"),
     "experts": (*EXPERTS, "parallel.strategy=TP-1-e4-d4-p2"),
     "experts, chunks": (*EXPERTS, "parallel.strategy=TP-1-e2-d4-p2x2", "parallel.pipeline_partition=even"),
-    "adapters": (*SMALL, "parallel.strategy=d8", "model.adapter=lora"),
-    "adapters, quantised": (*SMALL, "parallel.strategy=d8", "model.adapter=qlora", "parallel.zero_stage=3"),
+    "adapters": (*SMALL, "parallel.strategy=d8", "model.lora.rank=16"),
+    "adapters, quantised": (
+        *SMALL, "parallel.strategy=d8", "model.lora.rank=16", "model.lora.base_dtype=nf4",
+        "parallel.zero_stage=3",
+    ),
     "no training": (*SMALL, "parallel.strategy=d8", "model.training=false", "parallel.zero_stage=3"),
     "no layer runs": ("tech=n7", "parallel.strategy=RC-1-16-d32"),
     "no layer runs, stages": ("tech=n7", "parallel.strategy=RC-1-16-d16-p2", "parallel.schedule=gpipe"),
