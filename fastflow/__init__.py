@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity", "Validation",
     "backtest", "calibrate", "clear_cache", "evaluate", "explain_memory", "explain_sharding",
-    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better", "rank_strategies",
-    "search", "sensitivity", "sweep", "validate",
+    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better",
+    "rank_strategies", "search", "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
 __path__ = [*__path__, f"{__path__[0]}/cli/commands"]  # where `python -m fastflow.sweep` is a file
@@ -234,15 +234,15 @@ def explain_memory(*overrides: str, config_dir: FilePath | None = None, **choice
     for models whose layers are no runs, such as LSTMs. A pass keeps its activations until all of it ends, as
     in the footprint.
 
-    A point that serves has three rows without times: at rest, with the mean KV cache, and with a full one. Its
-    columns are `weight_B`, `workspace_B`, `library_B`, `graph_B`, `communicator_B`, `context_B`, `kv_B` and
-    `footprint_B` [B].
+    A point that serves has three rows without times: at rest, with the mean KV cache, and with a full one.
+    Its columns are `weight_B`, `workspace_B`, `library_B`, `graph_B`, `communicator_B`, `context_B`, `kv_B`
+    and `footprint_B` [B].
 
     Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
 
     >>> steps = fastflow.explain_memory("model=llama3_8b", "system=dgx_h100", "parallel.strategy=d8")
     >>> steps.loc[steps.is_peak, "step"].tolist()
-    ['forward pass of micro-batch 0, layers 0 to 31']
+    ['backward pass of micro-batch 0, layers 31 to 0']
     """
     from fastflow.api.functions import explain_memory
 

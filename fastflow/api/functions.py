@@ -86,7 +86,7 @@ def explain_memory(
 
     composer, run = _single_point(as_overrides(overrides, choices, None, config_dir), "point", config_dir)
     refuse_others(run)
-    about: dict[str, Any] = {}
+    about: dict[Any, Any] = {}
     with naming_errors(composer, run):
         prediction = predict_range(run.grid, 0, 1)[0].prediction
         if run.grid.served:
@@ -101,7 +101,8 @@ def explain_memory(
 
     frame = pd.DataFrame(columns)
     units_of_ends = {"_B": "B", "_s": "s"}
-    frame.attrs = about | {"units": {name: units_of_ends.get(name[-2:], "") for name in frame}}
+    frame.attrs |= about
+    frame.attrs["units"] = {name: units_of_ends.get(name[-2:], "") for name in columns}
     return frame
 
 

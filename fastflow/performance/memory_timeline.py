@@ -27,7 +27,8 @@ from fastflow.physics.parallelism.memory.timeline import (
     MemoryStep,
     StageBlock,
     StageTensors,
-    step,
+    StepBytes,
+    idle_step,
     walk_blocks,
 )
 from fastflow.physics.parallelism.offload import offload_of
@@ -44,7 +45,7 @@ _PASSES = {
 }  # fmt: skip
 _OTHERS = {REST: "at rest", REDUCTION: "reduction of gradients", UPDATE_STEP: "update of weights"}
 
-KINDS = MemoryStep._fields[5:]
+KINDS = StepBytes._fields
 """Fields of a step with bytes: weights, gradients and so on."""
 KIND_COLUMNS = {
     "weights": "weight", "gradients": "gradient", "optimizer": "optimizer", "activations": "activation",
@@ -91,8 +92,6 @@ def memory_timeline(prediction: Prediction, point: int, with_times: bool = True)
     tensors = _tensors(prediction, p, stage, layers)
     blocks = _sequence(prediction, p, stage)
     is_trained = bool(prediction.inputs["model.training"][point])
-    if not is_trained:
-        blocks = [block for block in blocks if block.kind == FORWARD]
     end, total, update = nan, nan, 0.0
     if with_times and prediction.pipeline_blocks is not None:
         blocks, end = _timed(prediction, p, stage, blocks)
@@ -100,11 +99,14 @@ def memory_timeline(prediction: Prediction, point: int, with_times: bool = True)
         update = float(prediction.pipeline_blocks.update[p])
     steps = list(walk_blocks(tensors, blocks, _rules(prediction, p, layers)))
     if is_trained:
-        last = blocks[-1].end
+        last, at_rest = blocks[-1].end, tensors.during()
         if end > last or np.isnan(end):
-            steps.append(step(tensors, REDUCTION, last, end, buffers=tensors.reduced))
-        steps.append(step(tensors, UPDATE_STEP, total, total + update))
-    allocated = [one.allocated for one in steps]
+            reduced = tensors.during(buffers=tensors.reduced)
+            steps.append(idle_step(REDUCTION, last, end, reduced, at_rest))
+        steps.append(idle_step(UPDATE_STEP, total, total + update, at_rest, at_rest))
+    else:
+        steps = [one for one in steps if one.phase in (REST, PASS, LOSS)]
+    allocated = [one.bytes.allocated for one in steps]
     names = [_name(one, layers) for one in steps]
     peak = next(i for i, size in enumerate(allocated) if size >= max(allocated) * (1.0 - 1e-12))
     return MemoryTimeline(stage, steps, names, peak)
@@ -122,8 +124,8 @@ def step_columns(timeline: MemoryTimeline) -> Columns:
         "end_s": np.array([one.end for one in steps]),
     }
     for kind in KINDS:
-        columns[f"{KIND_COLUMNS[kind]}_B"] = np.array([getattr(one, kind) for one in steps])
-    columns["allocated_B"] = np.array([one.allocated for one in steps])
+        columns[f"{KIND_COLUMNS[kind]}_B"] = np.array([getattr(one.bytes, kind) for one in steps])
+    columns["allocated_B"] = np.array([one.bytes.allocated for one in steps])
     columns["is_peak"] = np.arange(len(steps)) == timeline.peak
     return columns
 
@@ -287,4 +289,4 @@ def _name(one: MemoryStep, layers: _Layers | None) -> str:
     last = first + count - 1
     begin, end = (first, last) if one.phase == PASS else (last, first)
     numbers = f"layer {first}" if count == 1 else f"layers {begin} to {end}"
-    return f"{name}, {numbers}{', recomputed' if one.recomputed > 0.0 else ''}"
+    return f"{name}, {numbers}{', recomputed' if one.bytes.recomputed > 0.0 else ''}"

@@ -1,12 +1,14 @@
 """The iteration of a point as a trace: the schedule of every pipeline stage (6.5).
 
 The format is Chrome's trace events as JSON, which ui.perfetto.dev opens: a process for each stage, with
-a track for its kernels and a track for its port to each network.
+a track for its kernels and a track for its port to each network. The stage with the largest footprint also
+has counters of the memory of a device, by kind.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from math import inf, nextafter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Floats, Texts, take
+from fastflow.performance.memory_timeline import MemoryTimeline, memory_timeline
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.block_schedule import block_schedule
+from fastflow.physics.parallelism.memory.timeline import StepBytes
 from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.schedule.event_simulator import Segments, Tasks, background_segments, simulate
 from fastflow.physics.schedule.pipeline import RESOURCES, PipelinePlan, TimedKernels, build_task_graph
@@ -26,6 +30,7 @@ from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, PHAS
 Event = dict[str, Any]
 NETWORKS = ("network in the package", "network between packages")
 NETWORK = "network"
+MEMORY = "memory of a device [B]"
 BLOCKS = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weight gradients"}
 
 
@@ -46,7 +51,9 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     if not index.size:
         raise ValueError(f"point {point} has no time")
     if prediction.pipeline_blocks is not None:
-        return trace_blocks(prediction.pipeline_blocks, int(index[0]))
+        events = trace_blocks(prediction.pipeline_blocks, int(index[0]))
+        memory = memory_timeline(prediction, point)
+        return events if memory is None else [*events, *_memory_events(memory)]
     graph, shards = prediction.graph, prediction.shards
     assert prediction.kernel_schedule is not None
     names = np.array(COLLECTIVES)
@@ -119,6 +126,24 @@ def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
         if stacks.update[point] > 0.0:
             add(stage, 0, total, total + float(stacks.update[point]), PHASES[UPDATE], phase=PHASES[UPDATE])
     return events
+
+
+def _memory_events(timeline: MemoryTimeline) -> Iterator[Event]:
+    """Yield the counters of the memory of the fullest stage's device, a track for each kind [B].
+
+    A counter changes where a step begins, and where it ends before the next one begins.
+    """
+    steps = timeline.steps
+    for one, later in zip(steps, [*steps[1:], None], strict=True):
+        yield _counters(timeline.stage, one.start, one.bytes)
+        if later is None or later.start > one.end:
+            yield _counters(timeline.stage, one.end, one.after)
+
+
+def _counters(stage: int, at: float, sizes: StepBytes) -> Event:
+    """Return what is allocated from a time on [s] as counters."""
+    microseconds = _microseconds(round(at * 1e9))
+    return {"ph": "C", "pid": stage + 1, "name": MEMORY, "ts": microseconds, "args": sizes._asdict()}
 
 
 def write_trace(path: str | Path, events: list[Event]) -> None:

@@ -1,10 +1,10 @@
 """What a device of each pipeline stage holds while a dense transformer trains, and what lies with its host.
 
 Each part for itself, tensor by tensor and layer by layer: weights and masters, gradients, optimizer states,
-activations, buffers. Under 1F1B a stage has as many micro-batches in flight as stages are left, under GPipe all. What is
-offloaded is not on the device: all states and masters of the optimizer (ZeRO-Infinity, arXiv:2104.07857),
-the device's share of weights and gradients that ZeRO 3 deals out, and what hidden layers keep, but for two
-layers: one that is worked on and one that moves.
+activations, buffers. Under 1F1B a stage has as many micro-batches in flight as stages are left, under GPipe
+all. What is offloaded is not on the device: all states and masters of the optimizer (ZeRO-Infinity,
+arXiv:2104.07857), the device's share of weights and gradients that ZeRO 3 deals out, and what hidden layers
+keep, but for two layers: one that is worked on and one that moves.
 """
 
 from math import ceil

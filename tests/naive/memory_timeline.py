@@ -61,7 +61,9 @@ def walk(model, plan):
     """Return the steps of the stage that needs most: name, micro-batch (-1 for none), and bytes."""
     number, memory = footprint.fullest(model, plan)
     layers = footprint.stages_of(model, plan)[number]
-    device = Device(memory.weights + memory.gradients + memory.optimizer, plan.offload in ("activations", "all"))
+    device = Device(
+        memory.weights + memory.gradients + memory.optimizer, plan.offload in ("activations", "all")
+    )
     gathered = footprint.gathered(model, plan, layers)
     in_backward = gathered + footprint.scattered(model, plan, layers) + footprint.before_sum(model, plan)
     loss = memory.meanwhile

@@ -60,9 +60,7 @@ def block_schedule(stacks: PipelineBlocks, point: int) -> BlockSchedule:
     return BlockSchedule(all_blocks, sums)
 
 
-def _gradient_sums(
-    stacks: PipelineBlocks, point: int, last_block: dict[int, Span]
-) -> dict[int, GradientSum]:
+def _gradient_sums(stacks: PipelineBlocks, point: int, last_block: dict[int, Span]) -> dict[int, GradientSum]:
     """Return the sums of all virtual stages of a point, in the order of their last blocks."""
     blocks, plan, sums = stacks.blocks, stacks.plan, {}
     stages, overlaps = int(plan.stages[point]), bool(plan.overlaps_gradients[point])

@@ -1,7 +1,7 @@
 """What one device has allocated at each step of a training iteration, walked block by block.
 
-A block is the forward or the backward pass of a micro-batch through a chunk of a stage. The rules are those of
-the footprint, so that the largest step is `Footprint.allocated`:
+A block is the forward or the backward pass of a micro-batch through a chunk of a stage. The rules are those
+of the footprint, so that the largest step is `Footprint.allocated`:
 
 - Weights, gradients, optimizer state and workspaces are there all the time.
 - A forward block adds what its layers keep for the backward pass. All of it stays until the backward block
@@ -29,6 +29,29 @@ BACKWARD_PASS, WEIGHT_GRADIENTS, REDUCTION, UPDATE_STEP = (
 )  # fmt: skip
 
 
+class StepBytes(NamedTuple):
+    """The most that a device has allocated during a step, by kind [B]."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float  # for the backward pass, of all blocks
+    recomputed: float  # activations of a recomputed layer
+    loss: float  # logits, or their gradients
+    buffers: float  # of weights and gradients
+    workspace: float
+
+    @property
+    def allocated(self) -> float:
+        """All of it [B]."""
+        return sum(self)
+
+    @property
+    def passing(self) -> float:
+        """What there is during the step alone [B]."""
+        return self.recomputed + self.loss + self.buffers
+
+
 class StageTensors(NamedTuple):
     """What a device of one stage has in an iteration [B]."""
 
@@ -48,6 +71,15 @@ class StageTensors(NamedTuple):
     def activations(self, blocks: int) -> float:
         """Return the activations of a number of blocks between forward and backward pass [B]."""
         return self.kept * blocks - max(self.hidden * blocks - self.on_device, 0.0)
+
+    def during(
+        self, activations: float = 0.0, recomputed: float = 0.0, loss: float = 0.0, buffers: float = 0.0
+    ) -> StepBytes:
+        """Return what is there during a step: what is there all the time, and else what is given [B]."""
+        return StepBytes(
+            self.weights, self.gradients, self.optimizer, activations, recomputed, loss, buffers,
+            self.workspace,
+        )  # fmt: skip
 
 
 class StageBlock(NamedTuple):
@@ -70,67 +102,47 @@ class BlockRules(NamedTuple):
 
 
 class MemoryStep(NamedTuple):
-    """A step of an iteration: the most that a device has allocated during it, by kind [B]."""
+    """A step of an iteration."""
 
     phase: str  # of the constants of this module
     chunk: int  # -1 where the step belongs to none
     microbatch: int  # likewise
     start: float  # [s], NaN where it is unknown
     end: float
-    weights: float
-    gradients: float
-    optimizer: float
-    activations: float
-    recomputed: float
-    loss: float
-    buffers: float
-    workspace: float
+    bytes: StepBytes  # during it
+    after: StepBytes  # once it has ended
 
-    @property
-    def allocated(self) -> float:
-        """All of it [B]."""
-        return sum(self[5:])
+
+def idle_step(phase: str, start: float, end: float, there: StepBytes, after: StepBytes) -> MemoryStep:
+    """Return a step of no block; start, end: [s]."""
+    return MemoryStep(phase, -1, -1, start, end, there, after)
 
 
 def walk_blocks(
     tensors: StageTensors, blocks: Sequence[StageBlock], rules: BlockRules
 ) -> Iterator[MemoryStep]:
     """Yield the steps of an iteration: at rest, then one or two for each block of a stage, in their order."""
-    alive = 0
-    first = blocks[0].start if blocks else nan
-    yield step(tensors, REST, 0.0 * first, first)
-    for block in blocks:
-        has_loss = block.chunk == rules.loss_chunk and tensors.loss > 0.0
-        duration, at = block.end - block.start, (block.chunk, block.microbatch)
-        if block.kind == FORWARD:
-            alive += 1
-            border = block.end - (rules.forward_share * duration if has_loss else 0.0)
-            kept = tensors.activations(alive)
-            yield step(tensors, PASS, block.start, border, *at, activations=kept, buffers=tensors.passes)
-            if has_loss:
-                of_loss = {"activations": kept, "loss": tensors.loss, "buffers": tensors.passes}
-                yield step(tensors, LOSS, border, block.end, *at, **of_loss)
+    alive, first = 0, blocks[0].start  # alive: blocks whose activations are kept
+    yield idle_step(REST, 0.0 * first, first, tensors.during(), tensors.during())
+    for kind, chunk, microbatch, start, end in blocks:
+        alive += kind == FORWARD
+        kept = tensors.activations(alive)
+        loss = tensors.loss if chunk == rules.loss_chunk and kind != WEIGHT else 0.0
+        if kind == FORWARD:
+            border = end - (rules.forward_share * (end - start) if loss else 0.0)
+            during, after = tensors.during(kept, buffers=tensors.passes), tensors.during(kept)
+            yield MemoryStep(PASS, chunk, microbatch, start, border, during, after)
+            if loss:
+                yield MemoryStep(LOSS, chunk, microbatch, border, end, during._replace(loss=loss), after)
             continue
-        kept, buffers = tensors.activations(alive), tensors.passes + tensors.gradient_buffers
-        border = block.start
-        if block.kind != WEIGHT and has_loss:
-            border += rules.backward_share * duration
-            of_loss = {"activations": kept, "loss": tensors.loss, "buffers": buffers}
-            yield step(tensors, LOSS_GRADIENT, block.start, border, *at, **of_loss)
-        phase = WEIGHT_GRADIENTS if block.kind == WEIGHT else BACKWARD_PASS
-        recomputed = 0.0 if block.kind == WEIGHT else tensors.recomputed
-        yield step(
-            tensors, phase, border, block.end, *at, activations=kept, recomputed=recomputed, buffers=buffers
-        )
-        alive -= block.kind == rules.frees
-
-
-def step(
-    tensors: StageTensors, phase: str, start: float, end: float, chunk: int = -1, microbatch: int = -1,
-    *, activations: float = 0.0, recomputed: float = 0.0, loss: float = 0.0, buffers: float = 0.0,
-) -> MemoryStep:  # fmt: skip
-    """Return a step with what is there all the time, and what else there is during it [B]."""
-    return MemoryStep(
-        phase, chunk, microbatch, start, end, tensors.weights, tensors.gradients, tensors.optimizer,
-        activations, recomputed, loss, buffers, tensors.workspace,
-    )  # fmt: skip
+        buffers = tensors.passes + tensors.gradient_buffers
+        if loss:
+            border = start + rules.backward_share * (end - start)
+            during = tensors.during(kept, loss=loss, buffers=buffers)
+            yield MemoryStep(LOSS_GRADIENT, chunk, microbatch, start, border, during, tensors.during(kept))
+            start = border
+        alive -= kind == rules.frees
+        after = tensors.during(tensors.activations(alive))
+        phase, recomputed = (WEIGHT_GRADIENTS, 0.0) if kind == WEIGHT else (BACKWARD_PASS, tensors.recomputed)
+        during = tensors.during(kept, recomputed, buffers=buffers)
+        yield MemoryStep(phase, chunk, microbatch, start, end, during, after)

@@ -26,7 +26,8 @@ MICROBATCHES = 4
 @pytest.fixture(scope="module")
 def llama(compose):
     return compose(
-        "model=llama3_8b", "memory=tensors", "precision=mixed", "chip=h100_sxm", "system=dgx_h100", "system.package.devices=1",
+        "model=llama3_8b", "memory=tensors", "precision=mixed", "chip=h100_sxm", "system=dgx_h100",
+        "system.package.devices=1",
         f"model.batch={BATCH}", f"model.sequence={SEQUENCE}", f"model.vocabulary={MODEL.vocabulary}",
         f"model.layers={MODEL.layers}", f"model.hidden={MODEL.hidden}", f"model.heads={MODEL.heads}",
         f"model.kv_heads={MODEL.kv_heads}", f"model.ffn={MODEL.ffn}",

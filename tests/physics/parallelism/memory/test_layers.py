@@ -9,7 +9,14 @@ from fastflow.performance import results
 from tests.naive import offload as naive
 from tests.naive import optimizers
 
-BASE = ("model=llama3_8b", "memory=tensors", "model.layers=4", "model.batch=8", "chip=h100_sxm", "system=dgx_h100")
+BASE = (
+    "model=llama3_8b",
+    "memory=tensors",
+    "model.layers=4",
+    "model.batch=8",
+    "chip=h100_sxm",
+    "system=dgx_h100",
+)
 ONE_DEVICE = (*BASE[:-1], "system.devices=1", "parallel.strategy=TP-1")
 
 

@@ -149,8 +149,10 @@ def _has_targets(inputs: Inputs) -> Bools:
     experts = patterns.each(lambda kinds: any(kind.has_experts for kind in kinds))
     dense = patterns.each(lambda kinds: any(kind.feed_forward == DENSE for kind in kinds))
     qkv = patterns.each(
-        lambda kinds: all(not kind.of_keys for kind in kinds)
-        and any(name in _OF_HEADS for kind in kinds for name in kind.mixers)
+        lambda kinds: (
+            all(not kind.of_keys for kind in kinds)
+            and any(name in _OF_HEADS for kind in kinds for name in kind.mixers)
+        )
     )
     dense = dense | (experts & shared)
     has: Bools = np.select(
