@@ -105,9 +105,9 @@ def memory_timeline(prediction: Prediction, point: int, with_times: bool = True)
             steps.append(idle_step(REDUCTION, last, end, reduced, at_rest))
         steps.append(idle_step(UPDATE_STEP, total, total + update, at_rest, at_rest))
     else:
-        steps = [one for one in steps if one.phase in (REST, PASS, LOSS)]
-    allocated = [one.bytes.allocated for one in steps]
-    names = [_name(one, layers) for one in steps]
+        steps = [entry for entry in steps if entry.phase in (REST, PASS, LOSS)]
+    allocated = [entry.bytes.allocated for entry in steps]
+    names = [_name(entry, layers) for entry in steps]
     peak = next(i for i, size in enumerate(allocated) if size >= max(allocated) * (1.0 - 1e-12))
     return MemoryTimeline(stage, steps, names, peak)
 
@@ -117,15 +117,15 @@ def step_columns(timeline: MemoryTimeline) -> Columns:
     steps = timeline.steps
     columns: Columns = {
         "step": np.array(timeline.names),
-        "phase": np.array([one.phase for one in steps]),
-        "microbatch": np.array([one.microbatch for one in steps]),
-        "chunk": np.array([one.chunk for one in steps]),
-        "start_s": np.array([one.start for one in steps]),
-        "end_s": np.array([one.end for one in steps]),
+        "phase": np.array([entry.phase for entry in steps]),
+        "microbatch": np.array([entry.microbatch for entry in steps]),
+        "chunk": np.array([entry.chunk for entry in steps]),
+        "start_s": np.array([entry.start for entry in steps]),
+        "end_s": np.array([entry.end for entry in steps]),
     }
     for kind in KINDS:
-        columns[f"{KIND_COLUMNS[kind]}_B"] = np.array([getattr(one.bytes, kind) for one in steps])
-    columns["allocated_B"] = np.array([one.bytes.allocated for one in steps])
+        columns[f"{KIND_COLUMNS[kind]}_B"] = np.array([getattr(entry.bytes, kind) for entry in steps])
+    columns["allocated_B"] = np.array([entry.bytes.allocated for entry in steps])
     columns["is_peak"] = np.arange(len(steps)) == timeline.peak
     return columns
 
@@ -217,10 +217,10 @@ def _borders(table: LayerMemory, chunks: Chunks, p: int, stage: int, stages: int
 
 def _two_largest(table: LayerMemory, layers: _Layers) -> float:
     """Return what the two hidden layers of a stage that keep most keep together [elements]."""
-    again, others = layers.recomputed.sum(axis=0), (layers.counts - layers.recomputed).sum(axis=0)
+    recomputed, others = layers.recomputed.sum(axis=0), (layers.counts - layers.recomputed).sum(axis=0)
     values = [
         np.repeat(column[layers.rows], np.where(layers.hidden, np.minimum(count, 2), 0))
-        for column, count in ((table.checkpoint, again), (table.activations, others))
+        for column, count in ((table.checkpoint, recomputed), (table.activations, others))
     ]
     return float(np.sort(np.concatenate(values))[-2:].sum())
 
@@ -275,18 +275,18 @@ def _rules(prediction: Prediction, p: int, layers: _Layers | None) -> BlockRules
     return BlockRules(chunk if transient.any() else -1, shares[0], shares[1], frees)
 
 
-def _name(one: MemoryStep, layers: _Layers | None) -> str:
+def _name(entry: MemoryStep, layers: _Layers | None) -> str:
     """Return a step in words: its phase, micro-batch, and hidden layers."""
-    if one.phase in _OTHERS:
-        return _OTHERS[one.phase]
-    name = f"{_PASSES[one.phase]} of micro-batch {one.microbatch}"
-    if layers is None or one.phase in (LOSS, LOSS_GRADIENT):
+    if entry.phase in _OTHERS:
+        return _OTHERS[entry.phase]
+    name = f"{_PASSES[entry.phase]} of micro-batch {entry.microbatch}"
+    if layers is None or entry.phase in (LOSS, LOSS_GRADIENT):
         return name
-    count = int(layers.counts[one.chunk][layers.hidden].sum())
-    first = int(layers.first_hidden[one.chunk])
+    count = int(layers.counts[entry.chunk][layers.hidden].sum())
+    first = int(layers.first_hidden[entry.chunk])
     if count == 0:
         return name
     last = first + count - 1
-    begin, end = (first, last) if one.phase == PASS else (last, first)
+    begin, end = (first, last) if entry.phase == PASS else (last, first)
     numbers = f"layer {first}" if count == 1 else f"layers {begin} to {end}"
-    return f"{name}, {numbers}{', recomputed' if one.bytes.recomputed > 0.0 else ''}"
+    return f"{name}, {numbers}{', recomputed' if entry.bytes.recomputed > 0.0 else ''}"

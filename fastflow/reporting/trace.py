@@ -134,10 +134,10 @@ def _memory_events(timeline: MemoryTimeline) -> Iterator[Event]:
     A counter changes where a step begins, and where it ends before the next one begins.
     """
     steps = timeline.steps
-    for one, later in zip(steps, [*steps[1:], None], strict=True):
-        yield _counters(timeline.stage, one.start, one.bytes)
-        if later is None or later.start > one.end:
-            yield _counters(timeline.stage, one.end, one.after)
+    for entry, later in zip(steps, [*steps[1:], None], strict=True):
+        yield _counters(timeline.stage, entry.start, entry.bytes)
+        if later is None or later.start > entry.end:
+            yield _counters(timeline.stage, entry.end, entry.after)
 
 
 def _counters(stage: int, at: float, sizes: StepBytes) -> Event:

@@ -21,12 +21,12 @@ _PARTS = ("█", "▒", "░")  # what stays, activations, what there is during 
 
 def memory_sheet(timeline: MemoryTimeline) -> Sheet:
     """Return the main steps of an iteration as a table; its title names the peak."""
-    stays, kept, passing = _PARTS
+    at_rest, kept, passing = _PARTS
     sheet = new_sheet(
         f"Memory over an iteration, most in the {timeline.peak_name}",
         [
             ("", False), ("allocated", True), (f"{kept} activations", True), (f"{passing} buffers", True),
-            (f"{stays} at rest", False),
+            (f"{at_rest} at rest", False),
         ],
     )  # fmt: skip
     most = timeline.steps[timeline.peak].bytes.allocated
@@ -45,8 +45,8 @@ def _bar(there: StepBytes, most: float) -> str:
     """Return a bar of a step's bytes; most: bytes of a bar of full length."""
     if most <= 0.0:
         return ""
-    stays = there.allocated - there.activations - there.passing
-    ends = [round(_BAR * size / most) for size in (stays, stays + there.activations, there.allocated)]
+    fixed = there.allocated - there.activations - there.passing
+    ends = [round(_BAR * size / most) for size in (fixed, fixed + there.activations, there.allocated)]
     return "".join(part * (end - begin) for part, begin, end in zip(_PARTS, [0, *ends], ends, strict=False))
 
 
@@ -56,7 +56,7 @@ def _main_steps(timeline: MemoryTimeline) -> list[int]:
     At rest, the first forward pass, the last one before a backward pass, the first loss, the first backward
     pass, the last one, the update, and the peak.
     """
-    phases = [one.phase for one in timeline.steps]
+    phases = [entry.phase for entry in timeline.steps]
 
     def where(phase: str) -> list[int]:
         return [index for index, other in enumerate(phases) if other == phase]
