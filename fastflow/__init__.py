@@ -221,24 +221,17 @@ def explain_sharding(
 def explain_memory(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:
     """Return what one device has allocated over an iteration of a point; one row per step, in order.
 
-    The device is one of the pipeline stage with the largest footprint (`attrs["stage"]`). The largest
-    `allocated_B` is that of `evaluate`; its first row has `is_peak`, and `attrs["peak"]` is its name. Each
-    number is the most during the step [B]: `weight_B`, `gradient_B`, `optimizer_B`, `activation_B` (for the
-    backward pass, of all micro-batches in flight), `recomputed_B` (the largest recomputed layer), `loss_B`
-    (logits, or their gradients, during the loss), `buffer_B` (full copies of sharded weights and gradients,
-    and gradients before their sum), `workspace_B`. At the peak, `buffer_B` of `evaluate` is
-    `recomputed_B` + `loss_B` + `buffer_B`.
-
-    `step` says in words what happens, as do `phase`, `microbatch` and `chunk`; these, layers and stages count
-    from 0, and -1 stands for none. `start_s` and `end_s` are times from the start of the iteration [s], NaN
-    for models whose layers are no runs, such as LSTMs. A pass keeps its activations until all of it ends, as
-    in the footprint.
+    The device is one of the pipeline stage with the largest footprint (`attrs["stage"]`). Each number is the
+    most during the step [B]: `weight_B`, `gradient_B`, `optimizer_B`, `activation_B`, `recomputed_B` (the
+    largest recomputed layer), `loss_B` (logits, or their gradients), `buffer_B` (full copies of sharded
+    tensors, gradients before their sum; at the peak, the three are `buffer_B` of `evaluate`), `workspace_B`,
+    and the sum `allocated_B`. Its largest value is that of `evaluate`: in the row with `is_peak`, which
+    `attrs["peak"]` names. `step` says in words what `phase`, `microbatch` and `chunk` say; all count from 0,
+    and -1 is none. `start_s` and `end_s` are times [s], NaN for models without layer runs, such as LSTMs.
 
     A point that serves has three rows without times: at rest, with the mean KV cache, and with a full one.
-    Its columns are `weight_B`, `workspace_B`, `library_B`, `graph_B`, `communicator_B`, `context_B`, `kv_B`
-    and `footprint_B` [B].
-
-    Raises InputError as `evaluate` does, if the overrides make several points, and if the point has no time.
+    Columns: `weight_B`, `workspace_B`, `library_B`, `graph_B`, `communicator_B`, `context_B`, `kv_B`, and
+    their sum `footprint_B`. Raises InputError as `explain_sharding` does.
 
     >>> steps = fastflow.explain_memory("model=llama3_8b", "system=dgx_h100", "parallel.strategy=d8")
     >>> steps.loc[steps.is_peak, "step"].tolist()
