@@ -232,7 +232,7 @@ def test_servers_have_parts_and_caches(serve):
         (["chip.area.core=0"], r"^no time can be predicted: core has no room"),
         (["trace=x.json"], r"^trace=x\.json"),
         (
-            ["serve=continuous", "server=vllm", "model=llama3_405b", "chip=h100_sxm"],
+            ["serve=continuous", "server=vllm", "model=llama3_405b", "parallel.strategy=TP-1"],
             r"^no time can be predicted: caches need",
         ),
     ],
