@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity", "Validation",
-    "backtest", "calibrate", "clear_cache", "evaluate", "explain_sharding", "predict_attention",
-    "predict_collective", "predict_experts", "predict_gemm", "probability_better", "rank_strategies",
-    "search", "sensitivity", "sweep", "validate",
+    "backtest", "calibrate", "clear_cache", "evaluate", "explain_memory", "explain_sharding",
+    "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better",
+    "rank_strategies", "search", "sensitivity", "sweep", "validate",
 ]  # fmt: skip
 
 __path__ = [*__path__, f"{__path__[0]}/cli/commands"]  # where `python -m fastflow.sweep` is a file
@@ -216,6 +216,30 @@ def explain_sharding(
     from fastflow.api.functions import explain_sharding
 
     return explain_sharding(*overrides, config_dir=config_dir, **choices)
+
+
+def explain_memory(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:
+    """Return what one device has allocated over an iteration of a point; one row per step, in order.
+
+    The device is one of the pipeline stage with the largest footprint (`attrs["stage"]`). Each number is the
+    most during the step [B]: `weight_B`, `gradient_B`, `optimizer_B`, `activation_B`, `recomputed_B` (the
+    largest recomputed layer), `loss_B` (logits, or their gradients), `buffer_B` (full copies of sharded
+    tensors, gradients before their sum; at the peak, the three are `buffer_B` of `evaluate`), `workspace_B`,
+    and the sum `allocated_B`. Its largest value is that of `evaluate`: in the row with `is_peak`, which
+    `attrs["peak"]` names. `step` says in words what `phase`, `microbatch` and `chunk` say; all count from 0,
+    and -1 is none. `start_s` and `end_s` are times [s], NaN for models without layer runs, such as LSTMs.
+
+    A point that serves has three rows without times: at rest, with the mean KV cache, and with a full one.
+    Columns: `weight_B`, `workspace_B`, `library_B`, `graph_B`, `communicator_B`, `context_B`, `kv_B`, and
+    their sum `footprint_B`. Raises InputError as `explain_sharding` does.
+
+    >>> steps = fastflow.explain_memory("model=llama3_8b", "system=dgx_h100", "parallel.strategy=d8")
+    >>> steps.loc[steps.is_peak, "step"].tolist()
+    ['backward pass of micro-batch 0, layers 31 to 0']
+    """
+    from fastflow.api.functions import explain_memory
+
+    return explain_memory(*overrides, config_dir=config_dir, **choices)
 
 
 def rank_strategies(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:

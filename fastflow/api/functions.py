@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from fastflow.performance.prediction import Prediction
+    from fastflow.performance.serving.predict import ServingResult
     from fastflow.performance.sharding_report import KernelSharding
 
 _MAX_BYTES = 1e18  # of a tensor
@@ -72,6 +73,36 @@ def explain_sharding(
     rows = [_row(kernel, roles) for kernel in kernels]
     frame = pd.DataFrame(rows)
     frame.attrs["units"] = {name: "B" if name.endswith("_B") else "" for name in rows[0]}
+    return frame
+
+
+def explain_memory(
+    *overrides: str, config_dir: str | os.PathLike[str] | None = None, **choices: Any
+) -> pd.DataFrame:
+    """Return the memory of a device step by step; see `fastflow.explain_memory`."""
+    from fastflow.engine.run.predict import predict_range
+    from fastflow.performance.memory_timeline import memory_timeline, step_columns
+    from fastflow.performance.serving.memory_steps import served_steps
+
+    composer, run = _single_point(as_overrides(overrides, choices, None, config_dir), "point", config_dir)
+    refuse_others(run)
+    about: dict[Any, Any] = {}
+    with naming_errors(composer, run):
+        prediction = predict_range(run.grid, 0, 1)[0].prediction
+        if run.grid.served:
+            columns = served_steps(cast("ServingResult", prediction), 0)
+        else:
+            timeline = memory_timeline(cast("Prediction", prediction), 0)
+            columns = None if timeline is None else step_columns(timeline)
+            about = {} if timeline is None else {"stage": timeline.stage, "peak": timeline.peak_name}
+        if columns is None:
+            raise prediction.reason.first().error()
+    import pandas as pd
+
+    frame = pd.DataFrame(columns)
+    units_of_ends = {"_B": "B", "_s": "s"}
+    frame.attrs |= about
+    frame.attrs["units"] = {name: units_of_ends.get(name[-2:], "") for name in columns}
     return frame
 
 

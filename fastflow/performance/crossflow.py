@@ -105,6 +105,8 @@ def predict(inputs: Inputs, refused: ReasonColumn) -> Prediction:
             pipe.stages,
             timeline.total,
         ),
+        layers=layers,
+        precision=precision,
     )
     refuse(points.rows, nonfinite_results(prediction))
     return prediction

@@ -10,6 +10,7 @@ from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.communication import Communication
 from fastflow.physics.parallelism.bottleneck import Bottleneck
 from fastflow.physics.parallelism.memory.footprint import Footprint
+from fastflow.physics.parallelism.memory.layers import LayerMemory
 from fastflow.physics.parallelism.memory.process import offered
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.layout import Layouts
@@ -20,6 +21,7 @@ from fastflow.physics.schedule.pipeline import PipelinePlan, TimedKernels
 from fastflow.physics.schedule.timeline import Timeline
 from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload.graph import Graph
+from fastflow.physics.workload.precision import Precision
 
 
 class Parallelism(NamedTuple):
@@ -69,6 +71,8 @@ class Prediction(NamedTuple):
     timeline: Timeline
     bottleneck: Bottleneck  # the stage whose kernels and waits add up to an iteration
     energy: Floats  # of one device, on average over the stages [J]
+    layers: LayerMemory | None  # memory of each layer, in models with layer runs
+    precision: Precision  # types of numbers, (timed points,)
 
     @property
     def offered(self) -> Floats:

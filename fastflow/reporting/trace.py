@@ -1,12 +1,14 @@
 """The iteration of a point as a trace: the schedule of every pipeline stage (6.5).
 
 The format is Chrome's trace events as JSON, which ui.perfetto.dev opens: a process for each stage, with
-a track for its kernels and a track for its port to each network.
+a track for its kernels and a track for its port to each network. The stage with the largest footprint also
+has counters of the memory of a device, by kind.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from math import inf, nextafter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,20 +16,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Floats, Texts, take
+from fastflow.performance.memory_timeline import MemoryTimeline, memory_timeline
 from fastflow.performance.prediction import Prediction
+from fastflow.physics.parallelism.block_schedule import block_schedule
+from fastflow.physics.parallelism.memory.timeline import StepBytes
 from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.schedule.event_simulator import Segments, Tasks, background_segments, simulate
 from fastflow.physics.schedule.pipeline import RESOURCES, PipelinePlan, TimedKernels, build_task_graph
 from fastflow.physics.schedule.stage_blocks import WEIGHT
-from fastflow.physics.schedule.stage_spans import block_spans
 from fastflow.physics.schedule.task_numbers import BARRIER, GRADIENT, KERNEL, SEND, SYNC, Labels
 from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, PHASES, UPDATE
 
 Event = dict[str, Any]
-Span = tuple[float, float]
-"""Start and end [s]."""
 NETWORKS = ("network in the package", "network between packages")
 NETWORK = "network"
+MEMORY = "memory of a device [B]"
 BLOCKS = {FORWARD: "forward", BACKWARD: "backward", WEIGHT: "weight gradients"}
 
 
@@ -48,7 +51,9 @@ def trace_point(prediction: Prediction, point: int) -> list[Event]:
     if not index.size:
         raise ValueError(f"point {point} has no time")
     if prediction.pipeline_blocks is not None:
-        return trace_blocks(prediction.pipeline_blocks, int(index[0]))
+        events = trace_blocks(prediction.pipeline_blocks, int(index[0]))
+        memory = memory_timeline(prediction, point)
+        return events if memory is None else [*events, *_memory_events(memory)]
     graph, shards = prediction.graph, prediction.shards
     assert prediction.kernel_schedule is not None
     names = np.array(COLLECTIVES)
@@ -93,8 +98,7 @@ def trace(kernels: TimedKernels, plan: PipelinePlan, details: Details, point: in
 
 def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
     """Return the events of a transformer point: blocks, gradient sums, the update."""
-    blocks, plan, stages = stacks.blocks, stacks.plan, int(stacks.plan.stages[point])
-    spans = block_spans(blocks, plan, point)
+    stages = int(stacks.plan.stages[point])
     events = [event for stage in range(stages) for event in _name_events(stage, 1, (NETWORK,))]
 
     def add(stage: int, track: int, start: float, end: float, name: str, **args: Any) -> None:
@@ -107,22 +111,13 @@ def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
             }
         )  # fmt: skip
 
-    all_blocks = sorted(zip(*map(np.ndarray.tolist, spans), strict=True))
-    last_block: dict[int, Span] = {}  # last backward block of a virtual stage
-    for start, end, kind, virtual, _ in all_blocks:
-        if kind != FORWARD and end > last_block.get(virtual, (0.0, 0.0))[1]:
-            last_block[virtual] = start, end
-    sums, delay = _gradient_sums(stacks, point, last_block), [0.0] * stages
-    for start, end, kind, virtual, microbatch in all_blocks:
-        chunk, stage = divmod(virtual, stages)
-        phase, start_delay, end_delay = BLOCKS[kind], delay[stage], delay[stage]
-        if kind != FORWARD and last_block[virtual] == (start, end):
-            end_delay, delay[stage] = sums[virtual].end_delay, sums[virtual].next_delay
-        add(
-            stage, 0, start + start_delay, end + end_delay, phase,
-            phase=phase, chunk=chunk, **{"micro-batch": microbatch},
-        )  # fmt: skip
-    for virtual, gradient_sum in sums.items():
+    schedule = block_schedule(stacks, point)
+    for block in schedule.blocks:
+        chunk, stage = divmod(block.virtual, stages)
+        phase = BLOCKS[block.kind]
+        args = {"phase": phase, "chunk": chunk, "micro-batch": block.microbatch}
+        add(stage, 0, block.start, block.end, phase, **args)
+    for virtual, gradient_sum in schedule.sums.items():
         if gradient_sum.end > gradient_sum.start:
             chunk, stage = divmod(virtual, stages)
             add(stage, 1, gradient_sum.start, gradient_sum.end, "sum of weight gradients", chunk=chunk)
@@ -133,35 +128,22 @@ def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
     return events
 
 
-class _GradientSum(NamedTuple):
-    """Time span of the gradient sum of a virtual stage, and the delay of blocks of its stage [s]."""
+def _memory_events(timeline: MemoryTimeline) -> Iterator[Event]:
+    """Yield the counters of the memory of the fullest stage's device, a track for each kind [B].
 
-    start: float
-    end: float
-    end_delay: float  # of the end of the last backward block
-    next_delay: float  # of the blocks after it
+    A counter changes where a step begins, and where it ends before the next one begins.
+    """
+    steps = timeline.steps
+    for entry, later in zip(steps, [*steps[1:], None], strict=True):
+        yield _counters(timeline.stage, entry.start, entry.bytes)
+        if later is None or later.start > entry.end:
+            yield _counters(timeline.stage, entry.end, entry.after)
 
 
-def _gradient_sums(
-    stacks: PipelineBlocks, point: int, last_block: dict[int, Span]
-) -> dict[int, _GradientSum]:
-    """Return the sums of all virtual stages of a point, in the order of their last blocks."""
-    blocks, plan, sums = stacks.blocks, stacks.plan, {}
-    stages, overlaps = int(plan.stages[point]), bool(plan.overlaps_gradients[point])
-    slowdown = float(plan.taken[point]) if overlaps else 0.0
-    network_free, delay = [0.0] * stages, [0.0] * stages
-    for virtual, (start, end) in sorted(last_block.items(), key=lambda item: item[1][::-1]):
-        row, stage = int(blocks.offset[point]) + virtual, virtual % stages
-        reduce_s, tail = float(blocks.reduce_s[row]), float(blocks.tail_s[row])
-        buckets = int(blocks.layers[row]) if overlaps else 1
-        end_delay = delay[stage] + slowdown * (reduce_s - reduce_s / buckets)
-        begin = max(network_free[stage], start + delay[stage] + (end - start) / buckets)
-        done = max(begin + reduce_s, end + end_delay + reduce_s / buckets) + tail
-        if reduce_s + tail > 0.0:
-            network_free[stage] = done
-        delay[stage] += slowdown * (reduce_s + tail)
-        sums[virtual] = _GradientSum(begin, done if reduce_s + tail > 0.0 else begin, end_delay, delay[stage])
-    return sums
+def _counters(stage: int, at: float, sizes: StepBytes) -> Event:
+    """Return what is allocated from a time on [s] as counters."""
+    microseconds = _microseconds(round(at * 1e9))
+    return {"ph": "C", "pid": stage + 1, "name": MEMORY, "ts": microseconds, "args": sizes._asdict()}
 
 
 def write_trace(path: str | Path, events: list[Event]) -> None:

@@ -1,10 +1,10 @@
 """What a device of each pipeline stage holds while a dense transformer trains, and what lies with its host.
 
 Each part for itself, tensor by tensor and layer by layer: weights and masters, gradients, optimizer states,
-activations, buffers. Under 1F1B a stage has as many micro-batches in flight as stages are left. What is
-offloaded is not on the device: all states and masters of the optimizer (ZeRO-Infinity, arXiv:2104.07857),
-the device's share of weights and gradients that ZeRO 3 deals out, and what hidden layers keep, but for two
-layers: one that is worked on and one that moves.
+activations, buffers. Under 1F1B a stage has as many micro-batches in flight as stages are left, under GPipe
+all. What is offloaded is not on the device: all states and masters of the optimizer (ZeRO-Infinity,
+arXiv:2104.07857), the device's share of weights and gradients that ZeRO 3 deals out, and what hidden layers
+keep, but for two layers: one that is worked on and one that moves.
 """
 
 from math import ceil
@@ -48,6 +48,7 @@ class Plan(NamedTuple):
     chunks: int = 1
     live: float = 0  # weights that are gathered at once, and gradients of a bucket, at least
     bucket: float = 0
+    schedule: str = "1f1b"
 
 
 class Layer(NamedTuple):
@@ -140,7 +141,7 @@ def memory_of(layers, number, plan):
         rest += border  # what it received
     if number < plan.stages - 1:
         rest -= border  # what its last layer makes is sent on
-    flying = min(plan.microbatches, plan.stages - number)
+    flying = plan.microbatches if plan.schedule == "gpipe" else min(plan.microbatches, plan.stages - number)
     on_device = moved = flying * sum(held[0])
     if plan.offload in ("activations", "all"):
         on_device = min(moved, sum(sorted(held[0])[-2:]))
@@ -161,19 +162,27 @@ def memory_of(layers, number, plan):
     )
 
 
-def of_zero(model, plan, layers):
-    """Return the bytes of the largest weights, gathered, and of the largest gradient, before it is dealt out.
+def gathered(model, plan, layers):
+    """Return the bytes of the largest weights, gathered; or of as many as are live at once."""
+    return (plan.zero == 3) * _whole(model, plan, layers, plan.live)
 
-    Or of as many as are live at once, or of a bucket. Weights that are away come to the device for a pass,
-    whether others have them or not.
+
+def scattered(model, plan, layers):
+    """Return the bytes of the largest gradient, before it is dealt out; or of a bucket."""
+    return (plan.zero >= 2) * _whole(model, plan, layers, plan.bucket)
+
+
+def _whole(model, plan, layers, least):
+    """Return the bytes of the largest tensor, or of as many weights of the stage as `least`.
+
+    Weights that are away come to the device for a pass, whether others have them or not.
     """
     stage = sum(rows * cols for layer in layers for rows, cols in layer.weights)
     most = max(rows * cols for layer in layers_of(model, 1) for rows, cols in layer.weights)
     away = plan.zero == 3 and plan.offload in ("weights", "all")
     if plan.replicas == 1 and not away:
         return 0
-    gathered = max(most, min(plan.live, stage)) * (plan.zero == 3)
-    return OPERAND * (gathered + max(most, min(plan.bucket, stage)) * (plan.zero >= 2))
+    return OPERAND * max(most, min(least, stage))
 
 
 def fullest(model, plan):
@@ -187,7 +196,8 @@ def fullest(model, plan):
 
     stage = max(range(plan.stages), key=needed)
     memory = every[stage]
-    buffers = memory.buffers + of_zero(model, plan, stages[stage]) + before_sum(model, plan)
+    whole = gathered(model, plan, stages[stage]) + scattered(model, plan, stages[stage])
+    buffers = memory.buffers + whole + before_sum(model, plan)
     return stage, memory._replace(buffers=buffers)
 
 

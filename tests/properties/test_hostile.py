@@ -488,7 +488,17 @@ NO_TEXTS = [{"tech": "n7"}, ["tech=n7"], None, 3, b"x", ("tech=n7",), 1.5, objec
 
 
 @pytest.mark.parametrize(
-    "name", ["evaluate", "sweep", "search", "validate", "calibrate", "rank_strategies", "explain_sharding"]
+    "name",
+    [
+        "evaluate",
+        "sweep",
+        "search",
+        "validate",
+        "calibrate",
+        "rank_strategies",
+        "explain_sharding",
+        "explain_memory",
+    ],
 )
 def test_functions_take_texts(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -497,9 +507,8 @@ def test_functions_take_texts(name, tmp_path, monkeypatch):
             getattr(fastflow, name)(wrong)
     with pytest.raises(InputError, match=r"^config_dir=b'x' is invalid"):
         getattr(fastflow, name)("model=gemm", config_dir=b"x")
-    for wrong in (
-        ("", 3, b"x", "\0") if name not in ("evaluate", "rank_strategies", "explain_sharding") else ()
-    ):
+    is_written = name not in ("evaluate", "rank_strategies", "explain_sharding", "explain_memory")
+    for wrong in ("", 3, b"x", "\0") if is_written else ():
         with pytest.raises(InputError, match=r"^output="):
             getattr(fastflow, name)("model=gemm", output=wrong)
     assert list(tmp_path.iterdir()) == []

@@ -76,6 +76,7 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
         )  # fmt: skip
         return
     from fastflow.engine.run.stage_imbalance import uneven_stages
+    from fastflow.performance.memory_timeline import memory_timeline
     from fastflow.performance.results import explain, explain_sharding
     from fastflow.reporting.terminal import point
     from fastflow.reporting.terminal.point import SHOWN_PREFIXES
@@ -89,7 +90,9 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
     }
     kernels = explain(prediction, result.point, of_stage=True)
     advice = "" if result.ranking is not None else uneven_stages(prediction, result.point)
-    point.breakdown(row | inputs, kernels, layouts, run.grid.levels, advice)
+    has_blocks = prediction.pipeline_blocks is not None
+    memory = memory_timeline(prediction, result.point, with_times=False) if has_blocks else None
+    point.breakdown(row | inputs, kernels, layouts, run.grid.levels, advice, memory)
 
 
 def _refuse_files_of_servers(run: Run) -> None:

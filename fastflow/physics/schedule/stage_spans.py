@@ -8,9 +8,9 @@ import numpy as np
 
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.physics.schedule.pipeline_order import GPIPE
+from fastflow.physics.schedule.pipeline_order import GPIPE, ZERO_BUBBLE
 from fastflow.physics.schedule.stage_blocks import WEIGHT, BlockPlan, Blocks, new_workspace, run_point
-from fastflow.physics.schedule.stage_order import group_of
+from fastflow.physics.schedule.stage_order import check_order, group_of, in_flight
 from fastflow.physics.schedule.stage_steps import SEND, WORK, forward_end
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
 
@@ -67,3 +67,30 @@ def _spans(blocks: Blocks, plan: BlockPlan, point: int) -> tuple[Floats, Floats,
                 numbers[0, count], numbers[1, count], numbers[2, count] = kind, block, microbatch
                 count += 1
     return times[0, :count], times[1, :count], numbers[0, :count], numbers[1, :count], numbers[2, :count]
+
+
+@kernel
+def block_sequence(order: int, stages: int, stage: int, chunks: int, microbatches: int) -> Ints:
+    """Return the blocks of a stage in the order in which it runs them, (3, blocks).
+
+    Rows: kind (FORWARD, BACKWARD, WEIGHT), chunk, micro-batch. WEIGHT blocks are those of ZERO_BUBBLE alone.
+    Raises ValueError as `check_order` does.
+    """
+    check_order(order, stages, chunks, microbatches)
+    steps, group = chunks * microbatches, group_of(order, stages, chunks, microbatches)
+    is_split, most = order == ZERO_BUBBLE, in_flight(order, stages, stage, chunks, microbatches)
+    sequence = np.empty((3, (3 if is_split else 2) * steps), dtype=np.int64)
+    forward, backward, weight = 0, 0, 0
+    for i in range(sequence.shape[1]):
+        if forward < steps and forward - backward < most and not (is_split and weight + stage < backward):
+            kind, k, forward = FORWARD, forward, forward + 1
+        elif is_split and (weight + stage < backward or backward == steps):
+            kind, k, weight = WEIGHT, weight, weight + 1
+        else:
+            kind, k, backward = BACKWARD, backward, backward + 1
+        chunk, microbatch = (k // group) % chunks, k // (chunks * group) * group + k % group
+        if kind != FORWARD:
+            chunk = chunks - 1 - chunk
+            microbatch = microbatches - 1 - microbatch if order == GPIPE else microbatch
+        sequence[0, i], sequence[1, i], sequence[2, i] = kind, chunk, microbatch
+    return sequence

@@ -118,6 +118,18 @@ class Kernels(NamedTuple):
     """Memory levels, from the registers outwards, main memory last."""
 
 
+class MemoryBoxes(NamedTuple):
+    """The memory of one device over an iteration, as boxes of a stacked chart; flat, of all points."""
+
+    offset: Ints
+    """Row offsets of the boxes of each point, (points + 1,)."""
+    kind: NDArray[Any]
+    numbers: dict[str, Floats]
+    """By name: start_s, end_s, bottom_B, size_B."""
+    peak: NDArray[Any]
+    """The name of the step with most memory of each point, "" for none, (points,)."""
+
+
 class Details(NamedTuple):
     """Details of the points besides their columns."""
 
@@ -128,6 +140,8 @@ class Details(NamedTuple):
     """Drawings of placements, as SVG."""
     picture: Ints
     """The drawing of each point, -1 for none; (points,)."""
+    memory: MemoryBoxes | None
+    """None if no point has any."""
 
 
 class Page(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.units import scales
-from fastflow.reporting.html.content import Listing, Page, Quantity, View
+from fastflow.reporting.html.content import Listing, MemoryBoxes, Page, Quantity, View
 from fastflow.reporting.html.vega import NOTICE, vega
 
 _CHART_UNITS = ("s", "B", "B/s", "flop/s", "m^2")
@@ -189,7 +189,7 @@ def _column(quantity: Quantity, arrays: _Arrays) -> dict[str, Any]:
 def _details(page: Page, arrays: _Arrays) -> dict[str, Any] | None:
     if page.details is None:
         return None
-    kernels, areas, pictures, picture = page.details
+    kernels, areas, pictures, picture, memory = page.details
     return {
         "offset": arrays.add(kernels.offset, "i4"),
         "name": arrays.add_texts(kernels.name),
@@ -200,4 +200,15 @@ def _details(page: Page, arrays: _Arrays) -> dict[str, Any] | None:
         "areas": {name: arrays.add(values, "f4") for name, values in areas.items()},
         "pictures": [b64encode(drawing).decode() for drawing in pictures],
         "picture": arrays.add(picture, "i4"),
+        "memory": None if memory is None else _memory(memory, arrays),
+    }
+
+
+def _memory(memory: MemoryBoxes, arrays: _Arrays) -> dict[str, Any]:
+    """Return the boxes of memory for the header."""
+    return {
+        "offset": arrays.add(memory.offset, "i4"),
+        "kind": arrays.add_texts(memory.kind),
+        "peak": arrays.add_texts(memory.peak),
+        "numbers": {name: arrays.add(values, "f4") for name, values in memory.numbers.items()},
     }

@@ -26,6 +26,7 @@ from fastflow.performance.results import explain
 from fastflow.performance.serving import is_serving
 from fastflow.physics.parallelism.candidates import CHOSEN
 from fastflow.reporting.html.content import Details, Kernels
+from fastflow.reporting.html.memory_boxes import MemoryBuilder
 from fastflow.reporting.placement.drawing import render_placement
 from fastflow.reporting.terminal.point import merge_identical
 
@@ -142,6 +143,7 @@ class _DetailsBuilder:
             [picture_of_row.index(key) if key in picture_of_row else -1 for key in keys]
         )
         self.pictures: dict[int, bytes] = {}
+        self.memory = MemoryBuilder(len(frame))
 
     def add(self, rows: Ints, inputs: Columns, prediction: Prediction) -> None:
         """Add predicted points; rows: their indices in the frame, (points,)."""
@@ -157,6 +159,7 @@ class _DetailsBuilder:
             self.kernels[row] = merge_identical(explain(prediction, point, of_stage=True))
             self.num_left -= self.kernels[row]["kernel"].size
             self.levels |= dict.fromkeys(_levels_of(self.kernels[row]))
+            self.memory.add(row, prediction, point)
             number = int(self.picture_of_row[row])
             if number >= 0 and number not in self.pictures:
                 self.pictures[number] = render_placement(prediction, point)
@@ -179,7 +182,7 @@ class _DetailsBuilder:
         picture = np.array([index_of.get(int(number), -1) for number in self.picture_of_row])
         picture[[row not in self.kernels for row in range(self.rows)]] = -1
         pictures = tuple(self.pictures[number] for number in order)
-        return Details(self._kernels(), self.areas, pictures, picture)
+        return Details(self._kernels(), self.areas, pictures, picture, self.memory.result())
 
     def _kernels(self) -> Kernels:
         """Return the kernels of all rows, concatenated."""

@@ -16,6 +16,7 @@ from fastflow.physics.workload.models.transformer.layer_pattern import keys_of_a
 from fastflow.reporting.terminal.carbon import CARBON_PREFIX, carbon_lines
 from fastflow.reporting.terminal.cost import COST_PREFIX, TOKENS_PER_PARAMETER, cost_sheet
 from fastflow.reporting.terminal.layout import show_layout
+from fastflow.reporting.terminal.memory_steps import memory_sheet
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.power_limits import site_limit_lines
 from fastflow.reporting.terminal.tables import (
@@ -33,6 +34,7 @@ from fastflow.reporting.terminal.tables import (
 from fastflow.reporting.terminal.training import training_sheets
 
 if TYPE_CHECKING:
+    from fastflow.performance.memory_timeline import MemoryTimeline
     from fastflow.performance.sharding_report import KernelSharding
 
 _FUSED, _FLASH = "model.fused_attention", "chip.flash_attention"
@@ -55,15 +57,17 @@ def breakdown(
     layouts: Sequence[KernelSharding],
     levels: int,
     advice: str,
+    memory: MemoryTimeline | None = None,
 ) -> None:
     """Print one point: its chip and layouts, the breakdown of its time, its limiter, and its memory.
 
-    advice: on its pipeline stages, "" for none.
+    advice: on its pipeline stages, "" for none; memory: over an iteration, of a transformer.
     """
     out = console()
     print_parts(title_parts(row))
     if is_transformer(row):
         print_parts(training_sheets(row, row))
+        print_parts([] if memory is None else [memory_sheet(memory)])
     out.print(chip_sheet(row, levels))
     out.print(cost_sheet(row, row))
     if has_bands(row):

@@ -61,6 +61,35 @@ def test_kernels_of_a_pipeline_are_those_of_the_stage_that_sets_the_pace(tmp_pat
     assert frame["bottleneck_stage"].isna().tolist() == [False, True]
 
 
+def test_boxes_of_memory_are_the_steps_of_an_iteration(tmp_path: Path) -> None:
+    given = (
+        "model=llama3_8b",
+        "model.layers=8",
+        "model.batch=16",
+        "system=dgx_h100",
+        "parallel.recompute=full",
+    )
+    strategies = ("TP-1-d2-p4", "TP-1-d8")
+    fastflow.sweep(*given, f"parallel.strategy={','.join(strategies)}", output=tmp_path / "boxes")
+    page = page_of(find(str(tmp_path / "boxes")))
+    assert page.details is not None
+    memory = page.details.memory
+    assert memory is not None
+    for i, strategy in enumerate(strategies):
+        steps = fastflow.explain_memory(*given, f"parallel.strategy={strategy}")
+        assert memory.peak[i] == steps.attrs["peak"]
+        boxes = slice(*memory.offset[i : i + 2])
+        start, end, bottom, size = (values[boxes] for values in memory.numbers.values())
+        for step in steps.itertuples():
+            middle = (step.start_s + step.end_s) / 2.0
+            there = (start <= middle) & (middle < end)
+            assert size[there].sum() == pytest.approx(step.allocated_B, rel=1e-9)
+            assert (bottom + size)[there].max() == pytest.approx(step.allocated_B, rel=1e-9)
+            assert size[there & (memory.kind[boxes] == "activations")].sum() == pytest.approx(
+                step.activation_B
+            )
+
+
 def test_a_point_that_comes_out_otherwise_today_has_no_kernels(grid: Path, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 

@@ -9,6 +9,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
+from fastflow.physics.parallelism.memory.buffers import Buffers, zero_buffers
 from fastflow.physics.parallelism.memory.gradients import gradient_buffers
 from fastflow.physics.parallelism.memory.layers import (
     LayerMemory,
@@ -24,7 +25,7 @@ from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supe
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.stage_order import in_flight, waiting
 from fastflow.physics.workload import has_layer_runs
-from fastflow.physics.workload.graph import BASE_BYTES, REDUCE_SCATTER, TRAINED, UPDATE, Graph, max_by_point
+from fastflow.physics.workload.graph import BASE_BYTES, TRAINED, Graph
 from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 from fastflow.physics.workload.precision import Precision
 
@@ -37,9 +38,14 @@ class Footprint(NamedTuple):
     optimizer: Floats
     activations: Floats  # kept from the forward to the backward pass, of all micro-batches in flight
     stage: Ints  # which stage that is
-    buffers: Floats  # full copies of sharded weights and gradients
+    buffer_parts: Buffers
     host: Floats  # offloaded tensors, in the host's memory; not part of the total
     process: Process  # what the process occupies beside these
+
+    @property
+    def buffers(self) -> Floats:
+        """What a device has during some kernels alone, all of it at once [B]."""
+        return self.buffer_parts.total
 
     @property
     def allocated(self) -> Floats:
@@ -280,11 +286,15 @@ def footprint(
         activation_size = np.where(inputs["model.training"], activation_size, 0.0)
         sizes = _Sizes(full_bytes, precision.weight, shard_bytes, *of_states, activation_size)
         _fullest_chunked(layers, stages, pipeline.chunks, offload.activations, sizes, fullest)
-    buffers = _buffers(inputs, graph, shards, fullest.weights, precision)
-    buffers += gradient_buffers(inputs, graph, shards.kernels, pipeline, precision, zero)
-    buffers += fullest.recomputed * activation_size
-    if BASE_BYTES in graph.attributes:
-        buffers += conversion_buffer(graph, shards.kernels, precision)
+    gathered, scattered = zero_buffers(inputs, graph, shards, fullest.weights, precision)
+    has_base = BASE_BYTES in graph.attributes
+    buffers = Buffers(
+        gathered=gathered,
+        scattered=scattered,
+        gradients=gradient_buffers(inputs, graph, shards.kernels, pipeline, precision, zero),
+        recomputed=fullest.recomputed * activation_size,
+        converted=conversion_buffer(graph, shards.kernels, precision) if has_base else np.zeros(zero.size),
+    )
     elements = [np.where(is_sharded, fullest.sharded_weights, fullest.weights) for is_sharded in sharded]
     states = np.where(sharded[0], fullest.sharded_states, fullest.states)
     return Footprint(
@@ -293,7 +303,7 @@ def footprint(
         optimizer=states * state,
         activations=fullest.activations * activation_size,
         stage=fullest.stage,
-        buffers=buffers,
+        buffer_parts=buffers,
         host=elements[0] * (precision.master - master)
         + states * (precision.state - state)
         + elements[2] * (trained - weight)
@@ -301,34 +311,3 @@ def footprint(
         + fullest.offloaded * activation_size,
         process=process_of(inputs, communicators),
     )
-
-
-def _buffers(
-    inputs: Inputs, graph: Graph, shards: Supergraph, weights: Floats, precision: Precision
-) -> Floats:
-    """Return the bytes of the largest gathered weights, and of the largest gradient to be scattered.
-
-    Or of as many as a framework has at once (`parallel.max_live_parameters`, `.reduce_bucket_size`), but no
-    more than the weights of the stage. weights: of the stage, before ZeRO shards them, (points,).
-    """
-    zero = zero_stage(inputs)
-    if not (zero > 1).any():
-        return np.zeros(zero.size)
-    kernel_zero, is_scattered = zero[graph.point], shards.gradient.collective == REDUCE_SCATTER
-    is_gathered = (kernel_zero == 3) & (graph.phase != UPDATE)
-    gathered = np.where(is_gathered, shards.fetch.bytes * graph.launches.repeat, 0.0)
-    scattered = np.where((kernel_zero > 1) & is_scattered, shards.gradient.bytes, 0.0)
-    of_tensor = [max_by_point(graph, gathered), max_by_point(graph, scattered)]
-    if (offloads := offload_of(inputs).weights).any():  # a device that shares its weights with none has them
-        local, is_owner = shards.kernels, graph.memory.weights == TRAINED
-        owned = max_by_point(graph, np.where(is_owner, 1.0 * local.batch * local.inner * local.cols, 0.0))
-        for index, size in enumerate((precision.weight, precision.gradient)):
-            least = np.where(offloads, owned * size, 0.0)
-            of_tensor[index] = np.maximum(of_tensor[index], least)
-    live = np.minimum(np.where(zero == 3, inputs["parallel.max_live_parameters"], 0.0), weights)
-    bucket = np.minimum(np.where(zero > 1, inputs["parallel.reduce_bucket_size"], 0.0), weights)
-    is_sharded = max_by_point(graph, shards.kernels.owners.astype(np.float64)) > 1.0
-    live, bucket = (np.where(is_sharded | offloads, numbers, 0.0) for numbers in (live, bucket))
-    of_weights = np.maximum(of_tensor[0], live * precision.weight)
-    buffers: Floats = of_weights + np.maximum(of_tensor[1], bucket * precision.gradient)
-    return buffers

@@ -5,6 +5,7 @@ const WAITS = { "exposed communication": LIMITERS.network, bubble: LIMITERS.pipe
 const COMPONENTS = { core: "#3d4f60", l0: LIMITERS.l0, l1: LIMITERS.l1, l2: LIMITERS.l2, l3: LIMITERS.l3, dram: "#d55e00", intra: "#b79ad1", inter: "#5b4a8a", link: "#c9a227" };
 const PALE = new Set([LIMITERS.l0, LIMITERS.l1, "#a9cce8", "#e6c300", "#e69f00", "#56b4e9", "#cc79a7", "#b79ad1", "#c9a227", "#6ea8d4", GREY, "#eef1f4"]);
 const inkFor = (fill) => (PALE.has(fill) ? "#111" : "#fff");
+const ALLOCATED = ["weights", "gradients", "optimizer", "activations", "buffers", "workspace", "recomputed", "loss"]; // in the colours of the bar of memory
 const AXES = { kp1: "kernel", kp2: "kernel", tp: "tensor", cp: "context", ep: "experts", dp: "data", pp: "pipeline" };
 
 class PointDetails {
@@ -43,6 +44,7 @@ class PointDetails {
     const beside = Object.assign(document.createElement("div"), { className: "part" });
     box.append(beside);
     for (const parts of this.explorer.points.view.parts) await this.bar(beside, parts, Math.min(room, 560));
+    await this.memory(beside, Math.min(room, 560));
     await this.chip(beside, Math.min(room, 560));
     this.generated(beside);
     if (!beside.childElementCount) beside.remove();
@@ -192,6 +194,28 @@ class PointDetails {
     const chart = this.part(box, unit ? title + is : title);
     await this.chart(chart, boxSpec(width, Math.max(...boxes.map((one) => one.y1)), boxes), `${title}: ${boxes.map((one) => one.tip).join("; ")}`);
     this.key(chart, parts.map((part) => part.name), Object.fromEntries(parts.map((part, k) => [part.name, boxes[k].fill])));
+  }
+
+  // What a device has allocated over the iteration, by kind, and the name of the peak.
+  async memory(box, room) {
+    const memory = this.explorer.points.details?.memory, first = memory?.offset[this.drawn], last = memory?.offset[this.drawn + 1];
+    if (!(last > first)) return;
+    const { start_s, end_s, bottom_B, size_B } = memory.numbers, width = room - 20, tall = 150, kinds = [], boxes = [];
+    let most = 0, total = 0;
+    for (let k = first; k < last; k++) {
+      most = Math.max(most, bottom_B[k] + size_B[k]);
+      total = Math.max(total, end_s[k]);
+    }
+    const colours = Object.fromEntries(ALLOCATED.map((kind, k) => [kind, APART[k]])), y = (bytes) => tall * (1 - bytes / most);
+    for (let k = first; k < last; k++) {
+      const kind = memory.kind(k);
+      if (!kinds.includes(kind)) kinds.push(kind);
+      boxes.push({ x0: (start_s[k] / total) * width, x1: (end_s[k] / total) * width, y0: y(bottom_B[k] + size_B[k]), y1: y(bottom_B[k]), fill: colours[kind], ink: "#111", t: "", tip: `${kind}: ${show(size_B[k], "B")}\nfrom ${show(start_s[k], "s")} to ${show(end_s[k], "s")}` });
+    }
+    const title = `Memory of one device over the iteration, most in the ${memory.peak(this.drawn)}: ${show(most, "B")}`;
+    const chart = this.part(box, title);
+    await this.chart(chart, boxSpec(width, tall, boxes, 0), title);
+    this.key(chart, kinds, colours);
   }
 
   async chip(box, room) {

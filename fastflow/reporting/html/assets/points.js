@@ -76,6 +76,13 @@ function readPoints(buffer) {
     const { names, codes } = header.details[name], of = array(codes);
     details[name] = (k) => names[of[k]];
   }
+  if (details?.memory) {
+    const { offset, kind, peak, numbers } = header.details.memory, kinds = array(kind.codes), peaks = array(peak.codes);
+    details.memory = {
+      offset: array(offset), kind: (k) => kind.names[kinds[k]], peak: (i) => peak.names[peaks[i]],
+      numbers: Object.fromEntries(Object.entries(numbers).map(([name, place]) => [name, array(place)])),
+    };
+  }
   const weight = header.weight ? array(header.weight) : null;
   UNITS = header.units;
   return { fronts: new Set(header.fronts), rows: header.rows, total: header.total, view: header.view, columns, weight, details };

@@ -117,11 +117,11 @@ function mapSpec(cell, rows, across, cells, titles) {
 }
 
 // Boxes with labels, placed already. boxes: [{x0, x1, y0, y1, fill, ink, t, tip}] in pixels
-function boxSpec(width, height, boxes) {
+function boxSpec(width, height, boxes, gap = 1) {
   return spec(width, height, {
     data: [{ name: "boxes", values: boxes }],
     marks: [
-      { type: "rect", from: { data: "boxes" }, encode: { update: { x: { field: "x0" }, x2: { field: "x1" }, y: { field: "y0" }, y2: { field: "y1" }, fill: { field: "fill" }, stroke: { value: "#fff" }, strokeWidth: { value: 1 }, description: { field: "tip" } } } },
+      { type: "rect", from: { data: "boxes" }, encode: { update: { x: { field: "x0" }, x2: { field: "x1" }, y: { field: "y0" }, y2: { field: "y1" }, fill: { field: "fill" }, stroke: { value: "#fff" }, strokeWidth: { value: gap }, description: { field: "tip" } } } },
       { type: "text", from: { data: "boxes" }, interactive: false, encode: { update: { x: { signal: "datum.x0 + 5" }, y: { signal: "(datum.y0 + datum.y1) / 2" }, baseline: { value: "middle" }, text: { signal: "datum.x1 - datum.x0 > 24 && datum.y1 - datum.y0 > 11 ? datum.t : ''" }, limit: { signal: "datum.x1 - datum.x0 - 8" }, fill: { field: "ink" }, fontSize: { value: 11 } } } },
     ],
   });
