@@ -23,7 +23,7 @@ BUDGETS = [
 def mixed(points, **roles):
     """Return the columns of `precision=mixed`, and of roles that have another type; shape (points,)."""
     every = {"weight": "operand", "activation": "operand", "cache": "operand", "gradient": "operand"}
-    every |= {"state": "fp32", "master": "auto", "attention": "auto"} | roles
+    every |= {"state": "fp32", "master": "auto", "attention": "auto", "fp8_param_gather": "false"} | roles
     return {f"precision.{role}": np.full(points, name) for role, name in every.items()}
 
 

@@ -134,6 +134,7 @@ def test_points_of_a_grid_are_what_they_are_alone(changed):
 SERVING = {
     "precision.cache": "operand", "precision.weight": "operand", "precision.activation": "operand",
     "precision.gradient": "operand", "precision.state": "operand", "precision.master": "none",
+    "precision.fp8_param_gather": "false",
     "precision.attention": "auto", "precision.experts": "operand",
 }  # fmt: skip
 
