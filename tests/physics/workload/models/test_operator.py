@@ -136,7 +136,7 @@ def test_times():
     )
     assert (frame["time_s"] > moved / frame["dram_Bps"]).all()
     assert (frame["time_s"] < 1.3 * moved / frame["dram_Bps"]).all()
-    assert frame["footprint_B"].tolist() == moved.tolist()
+    assert frame["activation_B"].tolist() == moved.tolist()
 
 
 def test_what_no_operator_is(cli):

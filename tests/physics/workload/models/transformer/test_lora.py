@@ -272,13 +272,13 @@ def test_encoders_have_no_such_training(key):
 
 
 def test_qlora_fits_where_its_authors_say():
-    """65 billion parameters on a card of 48 GB (arXiv:2305.14314); adapters of 64 on all linear layers."""
+    """65 billion parameters on a card of 48 GB, with a paged optimizer (arXiv:2305.14314, section 3)."""
     llama_65b = (
         "model=transformer", "model.layers=80", "model.hidden=8192", "model.heads=64", "model.ffn=22016",
-        "model.vocabulary=32000", "chip=l40s", "system.devices=1", "parallel.strategy=d1", "model.batch=16",
+        "model.vocabulary=32000", "chip=a6000", "system.devices=1", "parallel.strategy=d1", "model.batch=16",
         "parallel.microbatch=1", "model.sequence=512", "parallel.recompute=full", "model.lora.rank=64",
     )  # fmt: skip
-    assert row(*llama_65b, "model.lora.base_dtype=nf4").footprint_B < 48 * 2**30
+    assert row(*llama_65b, "model.lora.base_dtype=nf4", "parallel.offload=optimizer").footprint_B < 48 * 2**30
     assert row(*llama_65b, "chip=b300_sxm").footprint_B > 130e9
 
 
@@ -291,5 +291,5 @@ def test_memory_is_near_that_of_torchtune():
            "parallel.recompute=full")  # fmt: skip
     logits = 4.0 * 2 * 2048 * LLAMA.vocabulary
     for base, gib in (("operand", 16.2), ("nf4", 7.4)):
-        got = row(*run, f"model.lora.base_dtype={base}").footprint_B - logits
+        got = row(*run, f"model.lora.base_dtype={base}").allocated_B - logits
         assert got == pytest.approx(gib * 2**30, rel=0.08)
