@@ -68,7 +68,8 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
         from fastflow.performance.serving.requests.lengths import with_lengths
         from fastflow.reporting.terminal.serving import show_served
 
-        load_inputs = with_lengths(run.grid.first_inputs())
+        load_inputs = with_lengths(result.prediction.inputs)
+        load_inputs = take(load_inputs, np.array([result.point]))
         prefill = prefill_chip_columns(load_inputs)
         show_served(
             row, {key: column[0] for key, column in load_inputs.items()},

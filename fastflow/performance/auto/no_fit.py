@@ -38,14 +38,17 @@ def with_devices(inputs: Inputs, reason: Reason, fits: Callable[[Inputs], bool])
 
     fits: whether some layout of a point fits.
     """
-    for devices in _larger_counts(int(inputs[DEVICES][0]), int(inputs[PACKAGE][0])):
+    for devices in device_counts(int(inputs[DEVICES][0]), int(inputs[PACKAGE][0])):
         if fits(dict(inputs) | {DEVICES: np.array([devices])}):
             return reason.with_fields(devices=devices)
     return reason.with_fields(devices=0)
 
 
-def _larger_counts(devices: int, package: int) -> Iterator[int]:
-    """Yield larger numbers of devices: parts of a package, 2**n packages, 3 * 2**n packages."""
+def device_counts(devices: int, package: int) -> Iterator[int]:
+    """Yield larger numbers of devices: parts of a package, 2**n packages, 3 * 2**n packages.
+
+    devices: 0 for all of them, 1 the first; package: devices of a package. `MAX_COUNTS` at most.
+    """
     parts = (2**power for power in range(package.bit_length()) if 2**power < package)
     factors = (2**power * halves for power in range(17) for halves in (2, 3) if power or halves == 2)
     packages = (package * factor // 2 for factor in factors)
