@@ -183,7 +183,8 @@ def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     sets_others = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
     sets_others |= term.key in (DTYPE, DEVICES) and AUTO in term.values
     if term.key == CONCURRENCY:  # an implied key follows it
-        sets_others |= any(other.key == DEVICES and AUTO in other.values for other in terms)
+        devices = [term for term in terms if term.key == DEVICES]
+        sets_others |= any(AUTO in (*other.values, other.override.value()) for other in devices)
     never_column = sets_others or not term.is_plain
     return term.is_group or never_column or any(related(term.key, other.key) for other in others)
 
