@@ -41,7 +41,8 @@ def no_layout_fits(
     if devices is None:
         return text
     if devices == 0:
-        return f"{text}; no number of devices that was tried has one that fits"
+        advice = "python -m fastflow.fits with the same keys lists what may"
+        return f"{text}; no number of devices that was tried has one that fits: {advice}"
     return f"{text}; system.devices={devices} has one that fits"
 
 

@@ -22,6 +22,7 @@ from fastflow.performance.serving import is_serving
 from fastflow.performance.serving.disaggregated.predict import is_disaggregated
 from fastflow.performance.serving.predict import serve
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
+from fastflow.physics.parallelism.bounds import KEY as BOUNDS
 from fastflow.physics.parallelism.candidates import STRATEGY
 from fastflow.physics.parallelism.strategy import AUTO
 
@@ -69,20 +70,25 @@ def least_devices(inputs: Inputs) -> LeastDevices:
 
     Raises InputError as the model does.
     """
-    counts = [*device_counts(0, int(inputs[PACKAGE][0]))]
+    counts, lowest = [*device_counts(0, int(inputs[PACKAGE][0]))], fewest_for_state(inputs)
     share_of_memory = serving.share_of_memory if is_serving(inputs) else rank.share_of_memory
-    lowest, least_share, tried = fewest_for_state(inputs), np.inf, 0
-    closest = counts[0]
-    for devices in counts:
-        if devices < lowest and devices != counts[-1]:
+    possible = [devices for devices in counts if devices >= lowest] or counts[-1:]
+    closest, least_share, outside = possible[0], np.inf, None
+    for tried, devices in enumerate(possible, 1):
+        try:
+            share = share_of_memory(_on(inputs, devices))
+        except InputError as error:
+            if error.key != BOUNDS:
+                raise
+            outside = outside or error
             continue
-        tried += 1
-        share = share_of_memory(_on(inputs, devices))
         if share <= 1.0:
             return LeastDevices(devices, True, tried)
         if share < least_share:
             closest, least_share = devices, share
-    return LeastDevices(closest, False, tried)
+    if outside is not None and least_share == np.inf:
+        raise outside
+    return LeastDevices(closest, False, len(possible))
 
 
 def fewest_for_state(inputs: Inputs) -> float:
