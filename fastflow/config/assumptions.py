@@ -133,6 +133,7 @@ def _oversize_note(composer: Composer, composition: Composition) -> str:
     """Return a note where a machine without external network gets more devices than it has."""
     package, devices = composition.selected(PACKAGE), composition.selected(DEVICES)
     max_devices = composer.compose_raw((f"{SYSTEM}={composition.machine}",)).selected(DEVICES)
-    if not isinstance(package, int) or package > _PAIR or not (isinstance(devices, int) and devices > max_devices):
+    is_more = isinstance(devices, int) and devices > max_devices
+    if not isinstance(package, int) or package > _PAIR or not is_more:
         return ""
     return f", all {devices:,} in one, where {max_devices} fit"

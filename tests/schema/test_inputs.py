@@ -110,4 +110,6 @@ def test_auto_is_the_number_that_its_meaning_says():
             assert value == int(said[1] or 0), column.name
             # no other value means the same, unless 0 does
             assert is_taken(column, value) == (said[1] == "0"), column.name
-    assert stands_for == {"parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0}
+    assert stands_for == {
+        "system.devices": 0, "parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0
+    }  # fmt: skip

@@ -146,5 +146,5 @@ def _with_relative(rows: pd.DataFrame) -> pd.DataFrame:
         rows[name] = column / fitting.iloc[0] if len(fitting) else np.nan
     rows["reason"] = rows.pop("reason").fillna("") if "reason" in rows else ""
     rows = rows.dropna(axis=1, how="all")
-    rows.attrs["units"] = {name: _NUMBERS.get(name, "") for name in rows}
+    rows.attrs["units"] = {name: _NUMBERS.get(str(name), "") for name in rows}
     return rows

@@ -28,6 +28,6 @@ def answer(composer: Composer, overrides: Sequence[str]) -> None:
     from fastflow.reporting.terminal.progress import Progress
 
     with Progress() as progress:
-        found = fits(composer, overrides, progress)
-    show(found)
+        result = fits(composer, overrides, progress)
+    show(result)
     sys.stdout.flush()

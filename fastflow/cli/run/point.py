@@ -73,7 +73,7 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
         from fastflow.reporting.terminal.serving import show_served
 
         of_point = take(dict(result.prediction.inputs), np.array([result.point]))
-        load_inputs = with_lengths(run.grid.first_inputs()) | {DEVICES: of_point[DEVICES]}
+        load_inputs = dict(with_lengths(run.grid.first_inputs())) | {DEVICES: of_point[DEVICES]}
         prefill = prefill_chip_columns(load_inputs)
         show_served(
             row, {key: column[0] for key, column in load_inputs.items()},

@@ -94,7 +94,7 @@ def with_devices(inputs: Columns, any_number: bool = False) -> tuple[Columns, Bo
 
 
 def reasons_of_no_number(least: NDArray[Any] | None, none_fits: Bools) -> NDArray[Any] | None:
-    """Return why no strategy fits, (points,), which says so where no number of devices that was tried does."""
+    """Return why no strategy fits, (points,), and that no number of devices does where this holds."""
     if least is None or not none_fits.any():
         return least
     pairs = zip(least.tolist(), none_fits.tolist(), strict=True)

@@ -29,6 +29,7 @@ from fastflow.physics.parallelism.strategy import AUTO
 AUTO_DEVICES = 0
 """The number that `system.devices=auto` is read as."""
 _ROUNDING = 1e-6  # of sums of sizes
+_CLOSER = 0.99  # of the memory that fewer devices need: more devices that need less are shown
 
 
 class LeastDevices(NamedTuple):
@@ -56,12 +57,12 @@ def resolve_devices(inputs: Inputs, rehearsed: bool = False) -> tuple[Inputs, Bo
     first, inverse = unique_rows(auto.values(), rows.size)
     points = [take(auto, np.array([row])) for row in first.tolist()]
     if rehearsed:
-        found = [LeastDevices(max(2, int(point[PACKAGE][0])), True, 0) for point in points]
+        least_of_points = [LeastDevices(max(2, int(point[PACKAGE][0])), True, 0) for point in points]
     else:
-        found = [least_devices(point) for point in points]
+        least_of_points = [least_devices(point) for point in points]
     devices = np.array(inputs[DEVICES])
-    devices[rows] = np.array([least.devices for least in found])[inverse]
-    none_fits[rows] = np.array([not least.fits for least in found])[inverse]
+    devices[rows] = np.array([least.devices for least in least_of_points])[inverse]
+    none_fits[rows] = np.array([not least.fits for least in least_of_points])[inverse]
     return dict(inputs) | {DEVICES: devices}, none_fits
 
 
@@ -84,7 +85,7 @@ def least_devices(inputs: Inputs) -> LeastDevices:
             continue
         if share <= 1.0:
             return LeastDevices(devices, True, tried)
-        if share < least_share:
+        if share < _CLOSER * least_share:
             closest, least_share = devices, share
     if outside is not None and least_share == np.inf:
         raise outside

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 _MISSING = "-"
 
 
-def show(found: Fits) -> None:
+def show(result: Fits) -> None:
     """Print the ways of a point."""
-    print_parts(parts(found))
+    print_parts(parts(result))
 
 
-def parts(found: Fits) -> Iterator[Part]:
+def parts(result: Fits) -> Iterator[Part]:
     """Yield the ways of a point as a table, the reasons of those that do not fit, and what would fit."""
-    rows = records(found.rows)
-    work = "Serving" if found.serves else "Training"
+    rows = records(result.rows)
+    work = "Serving" if result.serves else "Training"
     heads = [("way", False), ("devices", True), ("layout", False), ("memory", True), ("offered", True)]
     heads += [("tokens per second", True), ("time", True), ("device time", True)]
-    sheet = new_sheet(f"{work} of {found.model} on {found.chip}: the least number of devices", heads)
+    sheet = new_sheet(f"{work} of {result.model} on {result.chip}: the least number of devices", heads)
     for row in rows:
         fits = bool(row["fits"])
         cells = [_whole(row.get("devices")) if fits else "none fits", layout_of(row) if fits else _MISSING]
