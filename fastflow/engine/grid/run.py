@@ -59,7 +59,7 @@ def refuse_auto_devices(run: Run, what: str) -> None:
 
     Raises InputError.
     """
-    if any((batch.columns[DEVICES] == 0).any() for batch in run.grid.batches if DEVICES in batch.columns):
+    if run.grid.chooses_devices:
         raise InputError(DEVICES, AUTO, f"a number, which {what} needs")
 
 
