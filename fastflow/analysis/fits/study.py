@@ -24,6 +24,7 @@ from fastflow.performance.serving import is_serving
 from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.candidates import STRATEGY
 from fastflow.physics.parallelism.strategy import AUTO
+from fastflow.physics.workload import has_layer_runs
 
 CONFIG = "fits"
 _LAYOUT = ("strategy", "microbatch", "recompute", "zero", "split")
@@ -41,6 +42,8 @@ class Fits(NamedTuple):
     serves: bool
     chip: str
     model: str
+    chooses_devices: bool
+    """Whether the least number of devices is chosen; False: the user sets a number."""
 
 
 def fits(composer: Composer, overrides: Sequence[str], listener: Listener = SILENT) -> Fits:
@@ -54,7 +57,8 @@ def fits(composer: Composer, overrides: Sequence[str], listener: Listener = SILE
     run = _single_point(composer, given)
     inputs = {key: column[0].item() for key, column in run.grid.first_inputs().items()}
     work = SERVING if is_serving(run.grid.first_inputs()) else TRAINING
-    ways = [way for way in WAYS.values() if way.work == work]
+    has_layers = has_layer_runs(run.grid.first_inputs())
+    ways = [way for way in WAYS.values() if way.work == work and (has_layers or not way.of_transformers)]
     listener.start(f"{1 + len(ways)} ways", 1 + len(ways), "ways")
     with naming_errors(composer, run):
         rows = [_row(AS_GIVEN, (), predict_points(run.grid.first_inputs()))]
@@ -65,7 +69,8 @@ def fits(composer: Composer, overrides: Sequence[str], listener: Listener = SILE
         listener.advance(1)
     frame = _with_relative(pd.DataFrame(rows))
     labels = run.grid.labels
-    return Fits(frame, work == SERVING, str(labels["chip"][0]), str(labels["model"][0]))
+    chooses = run.grid.chooses_devices
+    return Fits(frame, work == SERVING, str(labels["chip"][0]), str(labels["model"][0]), chooses)
 
 
 def with_auto(overrides: Sequence[str]) -> tuple[str, ...]:

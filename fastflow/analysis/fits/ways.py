@@ -25,6 +25,8 @@ class Way(NamedTuple):
     """As on a command line; they replace the user's of the same keys."""
     factors: Mapping[str, float] = {}
     """Inputs that it multiplies, rounded down to whole numbers."""
+    of_transformers: bool = True
+    """Whether it applies to transformers alone."""
 
     def overrides_of(self, inputs: Mapping[str, Any]) -> tuple[str, ...]:
         """Return its overrides for a point; inputs: of the point as given, by key."""
@@ -39,9 +41,11 @@ WAYS: Registry[Way] = Registry(
 
 for _name, _way in {
     "recompute": Way("with recomputation (full)", TRAINING, ("parallel.recompute=full",)),
-    "int8_state": Way("with 8-bit optimizer state", TRAINING, ("precision.state=int8",)),
+    "int8_state": Way(
+        "with 8-bit optimizer state", TRAINING, ("precision.state=int8",), of_transformers=False
+    ),
     "fused_loss": Way("loss in chunks (fused)", TRAINING, ("model.loss=fused",)),
-    "zero_3": Way("ZeRO 3", TRAINING, ("parallel.zero_stage=3",)),
+    "zero_3": Way("ZeRO 3", TRAINING, ("parallel.zero_stage=3",), of_transformers=False),
     "offload_optimizer": Way("with optimizer offloaded", TRAINING, ("parallel.offload=optimizer",)),
     "offload_all": Way(
         "everything offloaded (ZeRO 3)", TRAINING, ("parallel.offload=all", "parallel.zero_stage=3")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from fastflow.core import units
-from fastflow.physics.hardware.packages import DEVICES
 from fastflow.reporting.terminal.tables import Part, new_sheet, print_parts, records
 
 if TYPE_CHECKING:
     from fastflow.analysis.fits.study import Fits
 
+_LAYOUT = [("zero", True), ("recompute", False)]
+"""Columns of a layout of training beside its strategy."""
 _MISSING = "-"
 
 
@@ -25,15 +26,18 @@ def show(result: Fits) -> None:
 def parts(result: Fits) -> Iterator[Part]:
     """Yield the ways of a point as a table, the reasons of those that do not fit, and what would fit."""
     rows = records(result.rows)
-    work = "Serving" if result.serves else "Training"
-    heads = [("way", False), ("devices", True), ("layout", False), ("memory", True), ("offered", True)]
-    heads += [("tokens per second", True), ("time", True), ("device time", True)]
-    sheet = new_sheet(f"{work} of {result.model} on {result.chip}: the least number of devices", heads)
+    work, offered = "Serving" if result.serves else "Training", _size(rows[0].get("dram_offered_B"))
+    heads = [("way", False), ("devices", True), ("strategy", False), *([] if result.serves else _LAYOUT)]
+    heads += [("memory", True), ("tokens/s", True), ("time", True), ("device time", True)]
+    question = "the least number of devices" if result.chooses_devices else "what fits"
+    title = f"{work} of {result.model} on {result.chip}, {offered} each: {question}"
+    sheet = new_sheet(title, heads)
     for row in rows:
-        fits = bool(row["fits"])
-        cells = [_whole(row.get("devices")) if fits else "none fits", layout_of(row) if fits else _MISSING]
-        cells += [_size(row.get("footprint_B")), _size(row.get("dram_offered_B"))]
-        cells += [_number(row.get("tokens_per_s"), ",.0f") if fits else _MISSING]
+        names = ["strategy", *([] if result.serves else (name for name, _ in _LAYOUT))]
+        layout = [_text(row.get(name)) if row["fits"] else _MISSING for name in names]
+        none = "none fits" if _is_known(row.get("devices")) else _MISSING
+        cells = [_whole(row.get("devices")) if row["fits"] else none, *layout]
+        cells += [_size(row.get("footprint_B")), _rate(row)]
         cells += [_number(row.get(name), ".2f") for name in ("relative_time", "relative_device_time")]
         sheet.add_row(str(row["way"]), *cells)
     yield sheet
@@ -41,7 +45,7 @@ def parts(result: Fits) -> Iterator[Part]:
     if first:
         yield f"time: of a token, over that of '{first}'; device time: the same, times the devices"
     else:
-        yield f"No number of devices that was tried fits in any way; {DEVICES} has been auto or as given"
+        yield "No number of devices that was tried fits in any way"
     for row in rows:
         if row["reason"]:
             yield Text(f"{row['way']}: {row['reason']}")
@@ -50,18 +54,12 @@ def parts(result: Fits) -> Iterator[Part]:
             yield Text(f"{row['way']}: {row['overrides']}")
 
 
-def layout_of(row: dict[str, Any]) -> str:
-    """Return the layout of a row in words."""
-    words = [str(row["strategy"])]
-    if _is_known(row.get("zero")) and row["zero"] > 1:
-        words.append(f"ZeRO {int(row['zero'])}")
-    if _is_known(row.get("recompute")) and row["recompute"] not in ("none", ""):
-        words.append(f"recompute {row['recompute']}")
-    return ", ".join(words)
-
-
 def _is_known(value: Any) -> bool:
     return value is not None and value == value
+
+
+def _text(value: Any) -> str:
+    return str(value) if _is_known(value) else _MISSING
 
 
 def _whole(value: Any) -> str:
@@ -70,6 +68,10 @@ def _whole(value: Any) -> str:
 
 def _size(value: Any) -> str:
     return units.show(value, "B") if _is_known(value) else _MISSING
+
+
+def _rate(row: dict[str, Any]) -> str:
+    return _number(row.get("tokens_per_s"), ",.0f") if row["fits"] else _MISSING
 
 
 def _number(value: Any, form: str) -> str:
