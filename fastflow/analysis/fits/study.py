@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fastflow.analysis.fits.ways import AS_GIVEN, SERVING, TRAINING, WAYS, Way
+from fastflow.performance.auto.ways import AS_GIVEN, SERVING, TRAINING, WAYS, Way
 from fastflow.config.composer import Composer
 from fastflow.config.messages import sets
 from fastflow.core.errors import InputError

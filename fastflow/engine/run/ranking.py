@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from yaml import safe_load
 
+from fastflow.config.model_inputs import convert, to_column
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.columns import ReasonColumn, column_of
@@ -152,7 +154,30 @@ def _with_number(
 
     if reason is None:
         return None
-    return reason.with_fields(devices=0) if none_fits else with_devices(inputs, reason, fits)
+    reason = reason.with_fields(devices=0) if none_fits else with_devices(inputs, reason, fits)
+    return _with_way(inputs, reason) if reason.fields["devices"] == 0 else reason
+
+
+def _with_way(inputs: Columns, reason: Reason) -> Reason:
+    """Return why no number of devices fits a point, with the first way that makes one fit."""
+    from fastflow.performance.auto.least_devices import least_devices
+    from fastflow.performance.auto.ways import SERVING, TRAINING, WAYS
+
+    work = SERVING if is_serving(inputs) else TRAINING
+    for way in (way for way in WAYS.values() if way.work == work):
+        values = {
+            key: convert(key, safe_load(value))
+            for key, _, value in (text.partition("=") for text in way.overrides)
+        }
+        if not values or not values.keys() <= inputs.keys():
+            continue  # such as keys that a model lacks
+        try:
+            least = least_devices(inputs | {key: to_column(key, [value]) for key, value in values.items()})
+        except InputError:
+            continue
+        if least.fits:
+            return reason.with_fields(way=(" ".join(way.overrides), least.devices))
+    return reason
 
 
 def _is_stock(run: Run, rows: int) -> Bools:

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from fastflow.core.errors import InputError
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.forms import no_layout_fits
 from fastflow.core.tables import Inputs
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
+from fastflow.physics.parallelism.bounds import KEY as BOUNDS
 from fastflow.physics.parallelism.memory.footprint import Footprint
 
 LEAST = "least"
@@ -39,7 +41,13 @@ def with_devices(inputs: Inputs, reason: Reason, fits: Callable[[Inputs], bool])
     fits: whether some layout of a point fits.
     """
     for devices in device_counts(int(inputs[DEVICES][0]), int(inputs[PACKAGE][0])):
-        if fits(dict(inputs) | {DEVICES: np.array([devices])}):
+        try:
+            is_enough = fits(dict(inputs) | {DEVICES: np.array([devices])})
+        except InputError as error:
+            if error.key != BOUNDS:  # which may exclude all layouts of a number of devices
+                raise
+            continue
+        if is_enough:
             return reason.with_fields(devices=devices)
     return reason.with_fields(devices=0)
 

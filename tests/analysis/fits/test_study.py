@@ -3,7 +3,7 @@
 import pytest
 
 import fastflow
-from fastflow.analysis.fits.ways import SERVING, TRAINING, WAYS, Way
+from fastflow.performance.auto.ways import SERVING, TRAINING, WAYS, Way
 from fastflow.cli.commands.fits import main
 from fastflow.core.errors import InputError
 

@@ -1,5 +1,7 @@
 """system.devices=auto: the least number of devices, against a scan of all of them; and what is known."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -137,6 +139,18 @@ def test_where_no_number_fits_a_line_says_what_may_and_it_does():
     then = fastflow.evaluate(*again, *ways["overrides"]["ZeRO 3"].split(), AUTO).iloc[0]
     assert then["feasible"]
     assert then["devices"] == ways["devices"]["ZeRO 3"]
+
+
+@pytest.mark.parametrize("number", [(AUTO,), ("system.devices=16", "parallel.strategy=auto")])
+def test_a_single_point_says_which_way_fits_and_it_does(number, cli):
+    _, out, err = cli(main, *NONE_FITS, *number, "output=here")
+    text = " ".join(" ".join([*out, *err]).split())
+    way, devices = re.search(
+        r"but with (\S+) system\.devices=(\d+) has: python -m fastflow\.fits", text
+    ).groups()
+    kept = [text for text in NONE_FITS if text.partition("=")[0] != way.partition("=")[0]]
+    stated = (*kept, way, f"system.devices={devices}", "parallel.strategy=auto")
+    assert fastflow.evaluate(*stated).iloc[0]["feasible"]
 
 
 @pytest.mark.parametrize(

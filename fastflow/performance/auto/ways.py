@@ -35,7 +35,7 @@ class Way(NamedTuple):
 
 
 WAYS: Registry[Way] = Registry(
-    "way", "ways", lambda thing: isinstance(thing, Way), "a fastflow.analysis.fits.ways.Way"
+    "way", "ways", lambda thing: isinstance(thing, Way), "a fastflow.performance.auto.ways.Way"
 )
 """All ways by name, in the order of the table."""
 
