@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fastflow.performance.auto.ways import AS_GIVEN, SERVING, TRAINING, WAYS, Way
 from fastflow.config.composer import Composer
 from fastflow.config.messages import sets
 from fastflow.core.errors import InputError
@@ -20,6 +19,7 @@ from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, naming_errors, refuse_others
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
 from fastflow.engine.run.progress import SILENT, Listener
+from fastflow.performance.auto.ways import AS_GIVEN, SERVING, TRAINING, WAYS, Way
 from fastflow.performance.serving import is_serving
 from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.candidates import STRATEGY

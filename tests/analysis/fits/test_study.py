@@ -3,9 +3,9 @@
 import pytest
 
 import fastflow
-from fastflow.performance.auto.ways import SERVING, TRAINING, WAYS, Way
 from fastflow.cli.commands.fits import main
 from fastflow.core.errors import InputError
+from fastflow.performance.auto.ways import SERVING, TRAINING, WAYS, Way
 
 TRAINED = ("model=llama3_8b", "chip=h100_sxm", "model.batch=16")
 SERVED = ("model=llama3_70b", "chip=a100_sxm_80", "serve=continuous", "server=vllm", "model.dtype=bf16")
