@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity", "Validation",
-    "backtest", "calibrate", "clear_cache", "evaluate", "explain_memory", "explain_sharding",
+    "backtest", "calibrate", "clear_cache", "evaluate", "explain_memory", "explain_sharding", "fits",
     "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better",
     "rank_strategies", "search", "sensitivity", "sweep", "validate",
 ]  # fmt: skip
@@ -66,6 +66,28 @@ def evaluate(*overrides: str, config_dir: FilePath | None = None, **choices: Any
     from fastflow.api.notebook.calls import evaluate
 
     return evaluate(*overrides, config_dir=config_dir, **choices)
+
+
+def fits(*overrides: str, config_dir: FilePath | None = None, **choices: Any) -> pd.DataFrame:
+    """Return on how few devices a model trains or serves, as given and in every way that saves memory.
+
+    overrides, config_dir, choices: as for `evaluate`, of one point. `system.devices` and `parallel.strategy`
+    are `auto` unless you set them: numbers of devices are tried from few to many, each with its best layout.
+
+    Returns a row for every way, `as given` first: `overrides` of the way, `devices` (the least number whose
+    layout fits), the layout (`strategy`, `zero`, `recompute`, ...), `footprint_B` of a device against
+    `dram_offered_B` [B], `tokens_per_s` [1/s], and `relative_time`: the time of a token over that of the
+    first way that fits; `relative_device_time` is this times the devices. `fits` says whether a number of
+    devices fits, and `reason` why none does, or why a way does not apply. Raises InputError as `evaluate`
+    does, and for several points.
+
+    >>> table = fastflow.fits(model="llama3_8b", chip="h100_sxm", model__batch=16)
+    >>> table.set_index("way").loc[["as given", "adapters (LoRA rank 16)"], "devices"].tolist()
+    [2, 1]
+    """
+    from fastflow.api.notebook.calls import fits
+
+    return fits(*overrides, config_dir=config_dir, **choices)
 
 
 def probability_better(

@@ -16,7 +16,7 @@ from fastflow.core import units
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.engine.grid.grid import Share
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.grid.run import Run, naming_errors, refuse_others
+from fastflow.engine.grid.run import Run, naming_errors, refuse_auto_devices, refuse_others
 from fastflow.physics.workload.models.attention import DECODE, PREFILL
 from fastflow.physics.workload.ops.attention import MAX_DECODE_QUERIES
 from fastflow.schema import find_input
@@ -143,6 +143,7 @@ def predict_collective(
     sizes = sizes.astype(np.float64)
     composer, run = _single_point(overrides)
     inputs = run.grid.first_inputs()
+    refuse_auto_devices(run, "a collective")
     with naming_errors(composer, run):
         max_ranks = int(inputs["system.devices"][0])
     for key, column, invalid, allowed in (

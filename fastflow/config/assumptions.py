@@ -15,6 +15,7 @@ from fastflow.config.hydra_composer import Composition, related
 from fastflow.config.library import is_user_file
 from fastflow.config.model_inputs import ALTERNATIVE, MACHINE
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
+from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload.models.config_files import with_config
 from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.config_json.read import note_of_type
@@ -117,7 +118,7 @@ def _machine_assumptions(
         yield f"system={composition.machine}, the machine of {chip}{_oversize_note(composer, composition)}"
         return
     devices = composition.selected(DEVICES)
-    is_multi_device = DEVICES in swept or (isinstance(devices, int) and devices > 1)
+    is_multi_device = DEVICES in swept or devices == AUTO or (isinstance(devices, int) and devices > 1)
     if not is_multi_device or composition.choices.get(SYSTEM) != NO_SYSTEM or not has_machine(composition):
         return
     machine, network_key = machine_of(composer, composition), network_override(composer, composition)
@@ -132,6 +133,7 @@ def _oversize_note(composer: Composer, composition: Composition) -> str:
     """Return a note where a machine without external network gets more devices than it has."""
     package, devices = composition.selected(PACKAGE), composition.selected(DEVICES)
     max_devices = composer.compose_raw((f"{SYSTEM}={composition.machine}",)).selected(DEVICES)
-    if not isinstance(package, int) or package > _PAIR or not devices > max_devices:
+    is_more = isinstance(devices, int) and devices > max_devices
+    if not isinstance(package, int) or package > _PAIR or not is_more:
         return ""
     return f", all {devices:,} in one, where {max_devices} fit"

@@ -12,6 +12,7 @@ from fastflow.config.messages import key_of, one_of, sets
 from fastflow.config.model_inputs import MACHINE
 from fastflow.core.errors import InputError
 from fastflow.physics.hardware.packages import DEVICES
+from fastflow.physics.parallelism.strategy import AUTO
 
 SYSTEM = "system"
 NO_SYSTEM = "cluster"
@@ -62,7 +63,8 @@ def machine_of(composer: HydraComposer, composition: Composition) -> str:
 def implied_machine(composer: HydraComposer, composition: Composition) -> str:
     """Return the machine to choose for a composition, "" where the system is unchanged."""
     devices = composition.selected(DEVICES) if has_machine(composition) else 1
-    if not isinstance(devices, int) or devices <= 1 or network_override(composer, composition):
+    is_several = devices == AUTO or (isinstance(devices, int) and devices > 1)
+    if not is_several or network_override(composer, composition):
         return ""
     return machine_of(composer, composition)
 

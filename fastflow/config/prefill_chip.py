@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fastflow.config.auto_devices import with_auto_devices
 from fastflow.config.chiplets import with_chiplets
 from fastflow.config.composer import Composer
 from fastflow.config.default_system import SYSTEM
@@ -67,4 +68,5 @@ def point_inputs(
     overrides: those of the composition; refuses_types: as for `model_inputs`.
     """
     inputs = model_inputs(composer.resolved(composition, is_of_model), refuses_types)
-    return with_prefill_chip(composer, composition, overrides, with_chiplets(composer, inputs))
+    inputs = with_auto_devices(composition, overrides, with_chiplets(composer, inputs))
+    return with_prefill_chip(composer, composition, overrides, inputs)

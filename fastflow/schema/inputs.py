@@ -323,7 +323,10 @@ INPUTS: tuple[Column, ...] = (
         )
     ),
     # --- system and strategy (3.3, 4.2.3)
-    count("system.devices", "devices (accelerators) in the system"),
+    count(
+        "system.devices",
+        "devices (accelerators) in the system; auto: the least number with a layout that fits their memory",
+    )._replace(auto=0.0),
     text("system.topology", "network between packages", TOPOLOGIES),
     text("system.shape", "mesh or torus: 1d, 2d or 3d (the most even sides), or its sides, such as 16x32"),
     count(

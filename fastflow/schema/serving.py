@@ -63,6 +63,13 @@ SERVING: tuple[Column, ...] = (
         low=0,
         high=1e6,
     ),
+    count(
+        "serve.resident_requests",
+        "requests whose caches the servers that strategy=auto selects hold at once, if any servers do;"
+        " 0: any number, or serve.concurrency where you set it with system.devices=auto",
+        low=0,
+        high=1e6,
+    ),
     nonnegative(
         "serve.request_rate",
         "1/s",

@@ -116,6 +116,6 @@ def test_auto_is_the_number_that_its_meaning_says():
             # no other value means the same, unless 0 does
             assert is_taken(column, value) == (said[1] == "0"), column.name
     assert stands_for == {
-        "parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0, "server.max_num_seqs": 0,
-        "server.gpu_memory_utilization": 0,
+        "system.devices": 0, "parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0,
+        "server.max_num_seqs": 0, "server.gpu_memory_utilization": 0,
     }  # fmt: skip

@@ -10,7 +10,7 @@ from fastflow.analysis.measurements.read import read_measurements
 from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of
 from fastflow.core.errors import InputError
-from fastflow.engine.grid.run import Run, refuse_others
+from fastflow.engine.grid.run import Run, refuse_auto_devices, refuse_others
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -47,6 +47,7 @@ def plan_file(composer: Composer, overrides: Sequence[str]) -> PlannedFile:
     measurements = read_measurements(path, composer.is_group, leaves, timed, device, _command_line(parsed))
     run = measurements.plan(composer, overrides, parsed)
     refuse_others(run, "validate")
+    refuse_auto_devices(run, "a row of measurements")
     return PlannedFile(measurements, run)
 
 

@@ -15,7 +15,7 @@ from fastflow.core.errors import InputError
 from fastflow.engine.dataset.folder import FRONT, RANKING
 from fastflow.engine.dataset.store import write_table
 from fastflow.engine.grid import limits
-from fastflow.engine.grid.run import Run, refuse_others
+from fastflow.engine.grid.run import Run, refuse_auto_devices, refuse_others
 
 
 def ranges_frame(within: WithinTolerance, ranking: pd.DataFrame) -> pd.DataFrame:
@@ -34,6 +34,7 @@ def ranges_frame(within: WithinTolerance, ranking: pd.DataFrame) -> pd.DataFrame
 def prepare_search(composer: Composer, run: Run, output: str | None) -> SearchOptions:
     """Check and return the options of a search, before anything is computed; raises InputError."""
     refuse_others(run, "search")
+    refuse_auto_devices(run, "a search of designs")
     points = run.grid.points
     limits.check("points", f"{points:,}", points, limits.MAX_SEARCHED, "points of one search")
     with composer.naming_origins(run.first):

@@ -42,6 +42,7 @@ from fastflow.engine.run.predict import (
     predict_points,
     reasons_of,
     resolved_inputs,
+    with_devices,
 )
 from fastflow.engine.run.progress import SILENT, Listener
 from fastflow.engine.run.workers import ThreadPool
@@ -237,7 +238,8 @@ def read(dataset: Dataset) -> Sensitivity:
 
 def _inputs(options: SensitivityOptions) -> Columns:
     """Return the inputs of the point, with its strategy resolved if that is fixed."""
-    inputs = {key: column.copy() for key, column in options.run.grid.first_inputs().items()}
+    inputs, _ = with_devices(options.run.grid.first_inputs())
+    inputs = {key: column.copy() for key, column in inputs.items()}
     if options.strategy == FIXED:
         from fastflow.performance.auto.no_fit import LEAST
 

@@ -105,6 +105,14 @@ def rank_strategies(*overrides: str, config_dir: Folder = None, **choices: Any) 
             return Points.of(to_frame([to_arrow(ranking.table, schema_of(ranking.run.grid))]))
 
 
+def fits(*overrides: str, config_dir: Folder = None, **choices: Any) -> pd.DataFrame:
+    """Return on how few devices a point fits, in every way; see `fastflow.fits`."""
+    from fastflow.analysis.fits import study
+
+    with _open_call(overrides, choices, config_dir, config_name=study.CONFIG) as call:
+        return study.fits(call.composer, call.overrides, call.listener).rows
+
+
 def probability_better(
     *overrides: str, objective: str = "time_s", config_dir: Folder = None, **choices: Any
 ) -> pd.DataFrame:

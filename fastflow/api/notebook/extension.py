@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FUNCTIONS = (
-    "backtest", "calibrate", "evaluate", "explain_memory", "explain_sharding", "probability_better",
-    "rank_strategies",
-    "search", "sensitivity", "sweep", "validate",
+    "backtest", "calibrate", "evaluate", "explain_memory", "explain_sharding", "fits", "probability_better",
+    "rank_strategies", "search", "sensitivity", "sweep", "validate",
 )  # fmt: skip
 """Functions that take overrides."""
 _OPENING = {"(": ")", "[": "]", "{": "}"}

@@ -27,11 +27,18 @@ def short_of_memory(*, needed: float, capacity: float) -> str:
 
 @form(Code.MEMORY)
 def no_layout_fits(
-    *, needed: float, capacity: float, layout: str, parts: Mapping[str, float], devices: int | None = None
+    *,
+    needed: float,
+    capacity: float,
+    layout: str,
+    parts: Mapping[str, float],
+    devices: int | None = None,
+    way: tuple[str, int] | None = None,
 ) -> str:
     """The layout that needs least memory does not fit; needed, capacity, parts: of a device [B].
 
-    devices: so many have a layout that fits; 0 where no number that was tried has one, None if none was.
+    devices: so many have a layout that fits; 0 where no number that was tried has one, None if none was. way:
+    keys, with which so many devices have one that fits; None if none is known.
     """
     shares = ", ".join(f"{name} {_gigabytes(size)}" for name, size in parts.items() if size > 0.0)
     text = (
@@ -41,7 +48,11 @@ def no_layout_fits(
     if devices is None:
         return text
     if devices == 0:
-        return f"{text}; no number of devices that was tried has one that fits"
+        text = f"{text}; no number of devices that was tried has one that fits"
+        if way is None:
+            return f"{text}: python -m fastflow.fits with the same keys lists what may"
+        keys, count = way
+        return f"{text}, but with {keys} system.devices={count} has: python -m fastflow.fits lists more"
     return f"{text}; system.devices={devices} has one that fits"
 
 

@@ -15,6 +15,7 @@ from hydra.core.override_parser.types import Override
 from numpy.typing import NDArray
 
 from fastflow.config.assumptions import assumptions
+from fastflow.config.auto_devices import CONCURRENCY
 from fastflow.config.catalog import SWEEPS
 from fastflow.config.chiplets import is_choice
 from fastflow.config.composer import Composer
@@ -39,6 +40,7 @@ from fastflow.engine.grid.overrides import (
     duplicate_value,
 )
 from fastflow.engine.grid.unset import MAX_TRIALS, unset, user_keys
+from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.workload.models.config_files import is_filled
 from fastflow.physics.workload.models.transformer.encoder.dimensions import decides_sequence
@@ -179,7 +181,10 @@ def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that cannot be a column."""
     others = (other for other in terms if other is not term and not other.is_group)
     sets_others = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
-    sets_others |= term.key == DTYPE and AUTO in term.values
+    sets_others |= term.key in (DTYPE, DEVICES) and AUTO in term.values
+    if term.key == CONCURRENCY:  # an implied key follows it
+        devices = [term for term in terms if term.key == DEVICES]
+        sets_others |= any(AUTO in (*other.values, other.override.value()) for other in devices)
     never_column = sets_others or not term.is_plain
     return term.is_group or never_column or any(related(term.key, other.key) for other in others)
 

@@ -22,6 +22,7 @@ from fastflow.config.model_inputs import Scalar, to_column
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Columns, broadcast_column, is_broadcast
 from fastflow.core.uncertainty.sampling import Uncertainty
+from fastflow.physics.hardware.packages import DEVICES
 
 Unset = Mapping[str, Mapping[str, Scalar | None]]
 """A user's key or group, to the inputs that depend on it, with their values without it; None: no input."""
@@ -155,6 +156,12 @@ class Grid(NamedTuple):
     def keys(self) -> list[str]:
         """Everything that varies, in written order."""
         return list(dict.fromkeys(key for block in self.blocks for axis in block.axes for key in axis.keys))
+
+    @property
+    def chooses_devices(self) -> bool:
+        """Whether the number of devices of any point is `auto`, which is always composed."""
+        columns = (batch.columns.get(DEVICES) for batch in self.batches)
+        return any(column is not None and bool((column == 0).any()) for column in columns)
 
     @property
     def first_key(self) -> str:

@@ -12,6 +12,7 @@ from fastflow.config.hydra_composer import Composition
 from fastflow.config.list_keys import COLUMNS
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.engine.grid.grid import Grid
+from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.strategy import AUTO, parse
 from fastflow.schema import find_input
 from fastflow.schema.studies import SEARCHED
@@ -51,6 +52,15 @@ def refuse_others(run: Run, command: str = "sweep", shows: bool = False) -> None
         if getattr(run, key):
             allowed = "null here; a file belongs to one point, predicted by a command without -m"
             raise InputError(key, getattr(run, key), allowed)
+
+
+def refuse_auto_devices(run: Run, what: str) -> None:
+    """Refuse `system.devices=auto` where a number is needed; what: needs it, for the message.
+
+    Raises InputError.
+    """
+    if run.grid.chooses_devices:
+        raise InputError(DEVICES, AUTO, f"a number, which {what} needs")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.grid.run import naming_missing_input
 from fastflow.engine.run.no_effect import Trial, inputs_of_trial, trials_of, with_trials, without_effect
 from fastflow.performance.serving import is_serving
+from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.strategy import AUTO
 
 if TYPE_CHECKING:
@@ -69,12 +70,36 @@ def predict_points(
 
     with naming_missing_input(inputs):
         compile_ahead(inputs, kernels)
+    inputs, none_fits = with_devices(inputs, any_strategy)
     resolved = resolved_inputs(inputs, any_strategy)
-    least = resolved.pop(LEAST, None)
+    least = reasons_of_no_number(resolved.pop(LEAST, None), none_fits)
     no_fit = None if least is None else column_of(least)
     prediction, trials = _with_trials(resolved, trials)
     points = next(iter(inputs.values())).size
     return Predicted(np.arange(points), inputs, prediction, resolved, None, trials, no_fit, any_strategy)
+
+
+def with_devices(inputs: Columns, any_number: bool = False) -> tuple[Columns, Bools]:
+    """Return inputs with the least number of devices for `auto`, and where no number fits; raises InputError.
+
+    any_number: use any number in place of the least one.
+    """
+    if (inputs[DEVICES] > 0).all():
+        return inputs, np.zeros(inputs[DEVICES].size, dtype=np.bool_)
+    from fastflow.performance.auto.least_devices import resolve_devices
+
+    with naming_missing_input(inputs):
+        resolved, none_fits = resolve_devices(inputs, any_number)
+    return dict(resolved), none_fits
+
+
+def reasons_of_no_number(least: NDArray[Any] | None, none_fits: Bools) -> NDArray[Any] | None:
+    """Return why no strategy fits, (points,), and that no number of devices does where this holds."""
+    if least is None or not none_fits.any():
+        return least
+    pairs = zip(least.tolist(), none_fits.tolist(), strict=True)
+    texts = [reason.with_fields(devices=0) if reason and none else reason for reason, none in pairs]
+    return np.array(texts, dtype=object)
 
 
 def resolved_inputs(inputs: Columns, any_strategy: bool = False) -> Columns:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from yaml import safe_load
 
+from fastflow.config.model_inputs import convert, to_column
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.columns import ReasonColumn, column_of
-from fastflow.core.tables import Bools, Columns, Floats, take
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, take
 from fastflow.core.uncertainty.percentiles import chance
 from fastflow.engine.dataset.schema import ResultTable, column_order
 from fastflow.engine.grid.grid import Axis, Grid
@@ -21,8 +23,10 @@ from fastflow.engine.run.monte_carlo import band_columns, samples_by
 from fastflow.engine.run.no_effect import COLUMN as NO_EFFECT
 from fastflow.engine.run.no_effect import trials_of
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points, reasons_of, results_of
+from fastflow.engine.run.predict import with_devices as with_least_devices
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import is_serving
+from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.candidates import CHOSEN, STRATEGY
 from fastflow.physics.parallelism.strategy import AUTO
 
@@ -57,7 +61,7 @@ class Ranking(NamedTuple):
         table = {name: column[:1] for name, column in self.table.items()}
         (share,) = run.grid.shares(0, 1)
         inputs = take(self.resolved, np.zeros(1, dtype=np.int64))
-        user_inputs = run.grid.inputs(share)
+        user_inputs = run.grid.inputs(share) | {DEVICES: inputs[DEVICES]}
         trials = trials_of(run.grid, share, user_inputs)
         if trials:
             predicted = predict_points(inputs, trials=trials)._replace(inputs=user_inputs)
@@ -88,51 +92,92 @@ def ranking_of(run: Run) -> Ranking:
 
     Raises InputError, also where that run has several points.
     """
-    from fastflow.performance.auto.no_fit import with_devices
     from fastflow.performance.auto.rank import fits, least_needed, predict_all
     from fastflow.performance.precompile import compile_ahead
 
     if run.grid.points != 1:
         raise CompositionError(f"a ranking takes one point, and these overrides make {run.grid.points:,}")
-    inputs = run.grid.first_inputs()
+    user_inputs = run.grid.first_inputs()
+    inputs, none_fits = with_least_devices(user_inputs)
+    is_auto = inputs is not user_inputs
     if is_serving(inputs):
-        return _rank_servers(run, inputs)
+        return _rank_servers(run, inputs, is_auto, bool(none_fits[0]))
     if inputs[_PER_LAYER][0]:
         raise InputError(_PER_LAYER, "true", "false: a ranking is of strategies for all layers")
     with naming_missing_input(inputs):
         compile_ahead(inputs)
         prediction, (order,), search = next(predict_all(inputs))
-    chosen = CHOSEN if search else (STRATEGY,)
+    chosen = (*(CHOSEN if search else (STRATEGY,)), *([DEVICES] if is_auto else []))
     grid = _grid_over(run.grid, {key: prediction.inputs[key][order] for key in chosen})
     predicted = Predicted(np.arange(order.size), dict(prediction.inputs), prediction, dict(prediction.inputs))
     columns = take(predicted.inputs | columns_of(predicted), order)
     columns |= typical_columns(columns, _is_stock(run, order.size))
     table = assemble_table(grid, 0, order.size, [(np.arange(order.size), columns)])
     no_fit = search.least if search else least_needed(prediction, order)
-    no_fit = None if no_fit is None else with_devices(inputs, no_fit, fits)
+    no_fit = _with_number(inputs, no_fit, fits, bool(none_fits[0]))
     reasons = _with_first(no_fit, take(reasons_of(predicted), order))
     ranked_run, resolved = run._replace(grid=grid), take(predicted.inputs, order)
     table |= reasons.columns()
     return Ranking(ranked_run, table, prediction, int(order[0]), search, resolved, reasons)
 
 
-def _rank_servers(run: Run, inputs: Columns) -> Ranking:
-    """Rank the layouts of servers for the load of the point of a run."""
-    from fastflow.performance.auto.no_fit import with_devices
+def _rank_servers(run: Run, inputs: Columns, is_auto: bool, none_fits: bool) -> Ranking:
+    """Rank the layouts of servers for the load of the point of a run.
+
+    is_auto: whether the number of devices was chosen; none_fits: whether no number was found.
+    """
     from fastflow.performance.auto.serving import fits, ranked
 
     with naming_missing_input(inputs):
         layouts, no_fit = ranked(inputs)
         count = layouts[STRATEGY].size
         ranked_inputs = dict(take(inputs, np.zeros(count, dtype=np.int64))) | layouts
-    grid = _grid_over(run.grid, layouts)
+    chosen = layouts | ({DEVICES: ranked_inputs[DEVICES]} if is_auto else {})
+    grid = _grid_over(run.grid, chosen)
     predicted = predict_points(ranked_inputs)
     columns = ranked_inputs | columns_of(predicted) | typical_columns(ranked_inputs, _is_stock(run, count))
     table = assemble_table(grid, 0, count, [(np.arange(count), columns)])
-    no_fit = None if no_fit is None else with_devices(inputs, no_fit, fits)
+    no_fit = _with_number(inputs, no_fit, fits, none_fits)
     reasons = _with_first(no_fit, reasons_of(predicted))
     table |= reasons.columns()
     return Ranking(run._replace(grid=grid), table, predicted.prediction, 0, None, ranked_inputs, reasons)
+
+
+def _with_number(
+    inputs: Columns, reason: Reason | None, fits: Callable[[Inputs], bool], none_fits: bool
+) -> Reason | None:
+    """Return why no layout of a point fits, with a number of devices that has one which does.
+
+    none_fits: whether no number was found before.
+    """
+    from fastflow.performance.auto.no_fit import with_devices
+
+    if reason is None:
+        return None
+    reason = reason.with_fields(devices=0) if none_fits else with_devices(inputs, reason, fits)
+    return _with_way(inputs, reason) if reason.fields["devices"] == 0 else reason
+
+
+def _with_way(inputs: Columns, reason: Reason) -> Reason:
+    """Return why no number of devices fits a point, with the first way that makes one fit."""
+    from fastflow.performance.auto.least_devices import least_devices
+    from fastflow.performance.auto.ways import SERVING, TRAINING, WAYS
+
+    work = SERVING if is_serving(inputs) else TRAINING
+    for way in (way for way in WAYS.values() if way.work == work):
+        values = {
+            key: convert(key, safe_load(value))
+            for key, _, value in (text.partition("=") for text in way.overrides)
+        }
+        if not values or not values.keys() <= inputs.keys():
+            continue  # such as keys that a model lacks
+        try:
+            least = least_devices(inputs | {key: to_column(key, [value]) for key, value in values.items()})
+        except InputError:
+            continue
+        if least.fits:
+            return reason.with_fields(way=(" ".join(way.overrides), least.devices))
+    return reason
 
 
 def _is_stock(run: Run, rows: int) -> Bools:

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from fastflow.core.errors import InputError
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.forms import no_layout_fits
 from fastflow.core.tables import Inputs
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE
+from fastflow.physics.parallelism.bounds import KEY as BOUNDS
 from fastflow.physics.parallelism.memory.footprint import Footprint
 
 LEAST = "least"
@@ -38,14 +40,23 @@ def with_devices(inputs: Inputs, reason: Reason, fits: Callable[[Inputs], bool])
 
     fits: whether some layout of a point fits.
     """
-    for devices in _larger_counts(int(inputs[DEVICES][0]), int(inputs[PACKAGE][0])):
-        if fits(dict(inputs) | {DEVICES: np.array([devices])}):
+    for devices in device_counts(int(inputs[DEVICES][0]), int(inputs[PACKAGE][0])):
+        try:
+            is_enough = fits(dict(inputs) | {DEVICES: np.array([devices])})
+        except InputError as error:
+            if error.key != BOUNDS:  # which may exclude all layouts of a number of devices
+                raise
+            continue
+        if is_enough:
             return reason.with_fields(devices=devices)
     return reason.with_fields(devices=0)
 
 
-def _larger_counts(devices: int, package: int) -> Iterator[int]:
-    """Yield larger numbers of devices: parts of a package, 2**n packages, 3 * 2**n packages."""
+def device_counts(devices: int, package: int) -> Iterator[int]:
+    """Yield larger numbers of devices: parts of a package, 2**n packages, 3 * 2**n packages.
+
+    devices: 0 for all of them, 1 the first; package: devices of a package. `MAX_COUNTS` at most.
+    """
     parts = (2**power for power in range(package.bit_length()) if 2**power < package)
     factors = (2**power * halves for power in range(17) for halves in (2, 3) if power or halves == 2)
     packages = (package * factor // 2 for factor in factors)

@@ -16,8 +16,8 @@ import numpy as np
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, Texts, take
 from fastflow.performance.auto.no_fit import LEAST, least_training_memory
-from fastflow.performance.auto.transformer import Search, best_layouts
-from fastflow.performance.auto.transformer import fits as layouts_fit
+from fastflow.performance.auto.transformer import Search, best_layouts, least_share
+from fastflow.performance.auto.transformer import share_of_memory as share_of_layouts
 from fastflow.performance.crossflow import predict
 from fastflow.performance.partial_predictions import lower_bounds
 from fastflow.performance.prediction import Prediction
@@ -74,12 +74,21 @@ def least_needed(prediction: Prediction, rows: Ints) -> Reason | None:
 
 def fits(inputs: Inputs) -> bool:
     """Say whether a point has a strategy with a time that fits its memory; inputs: of one point, (1,)."""
+    return share_of_memory(inputs) <= 1.0
+
+
+def share_of_memory(inputs: Inputs) -> float:
+    """Return the least memory that any strategy of a point needs, over what a device is offered.
+
+    inputs: of one point, (1,). Infinite where no strategy has a time. A transformer may have a lower one,
+    where one is at most 1.
+    """
     if has_layer_runs(inputs):
-        return layouts_fit(inputs)
+        return share_of_layouts(inputs)
     (space,) = strategy_spaces(inputs)
     candidates = take(dict(inputs), np.zeros(len(space), dtype=np.int64))
     bounds = lower_bounds(candidates | {_KEY: np.array([str(strategy) for strategy in space])})
-    return bool((~bounds.reason.exists & (bounds.memory <= bounds.capacity)).any())
+    return least_share(bounds)
 
 
 def predict_all(inputs: Inputs) -> Iterator[Ranked]:

@@ -19,7 +19,7 @@ import numpy as np
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.forms import no_layout_fits
-from fastflow.core.tables import Columns, Floats, Inputs, take
+from fastflow.core.tables import Columns, Floats, Inputs, Ints, take
 from fastflow.performance.auto.no_fit import LEAST
 from fastflow.performance.serving import check_served
 from fastflow.performance.serving.disaggregated.predict import (
@@ -37,6 +37,8 @@ from fastflow.physics.parallelism.candidates import common_experts
 from fastflow.physics.parallelism.strategy import AUTO, TENSOR, Strategy, divisors, parse
 
 MAX_STAGES = 16
+RESIDENT = "max_concurrent_requests"
+"""The result column with the number of requests whose caches servers hold at once."""
 
 
 def resolve_servers(inputs: Inputs, rehearsed: bool = False) -> Inputs:
@@ -111,8 +113,31 @@ def ranked(inputs: Inputs) -> RankedLayouts:
 
 def fits(inputs: Inputs) -> bool:
     """Say whether a point has servers that take its load; inputs: of one point, (1,)."""
+    return share_of_memory(inputs) <= 1.0
+
+
+def share_of_memory(inputs: Inputs) -> float:
+    """Return the least memory that any servers of a point need, over what a device is offered.
+
+    inputs: of one point, (1,). At most 1 where servers take the load and hold `serve.resident_requests` at
+    once. Where they take it but hold fewer, it is their number over what fits. Infinite where no layout has
+    a known memory.
+    """
     _, served = _predict_layouts(inputs)
-    return bool((~served.reason.exists).any())
+    takes_load = ~served.reason.exists
+    if takes_load.any():
+        wanted, least = resident_requests(inputs), served.columns.get(RESIDENT)
+        if least is None or wanted[0] < 1:
+            return 1.0
+        most = float(np.nanmax(np.where(takes_load, least, np.nan)))
+        return 1.0 if not most < wanted[0] else float(wanted[0] / max(most, 1.0))
+    share = served.need.total / served.need.available
+    return float(np.nextafter(max(1.0, np.min(np.where(np.isnan(share), np.inf, share))), np.inf))
+
+
+def resident_requests(inputs: Inputs) -> Ints:
+    """Return the requests whose caches servers should hold at once, 0: any number, (points,)."""
+    return np.asarray(inputs.get("serve.resident_requests", np.zeros(1, dtype=np.int64)))
 
 
 def _predict_layouts(inputs: Inputs) -> tuple[Columns, ServingResult]:
@@ -155,7 +180,8 @@ def all_splits(inputs: Inputs) -> list[dict[str, str | int]]:
 def scores(served: ServingResult) -> Floats:
     """Return the scores of layouts: tokens a second, less penalties for missed limits and overload.
 
-    Limits are those of latencies, and of the power of racks and of the site.
+    Limits are those of latencies, and of the power of racks and of the site. The largest penalty is for
+    servers that hold fewer requests than `serve.resident_requests`.
     """
     columns, has_results = served.columns, ~served.reason.exists
     is_within, is_carried = ~(served.short.exists | served.above_limits.exists), ~served.overload.exists
@@ -164,7 +190,10 @@ def scores(served: ServingResult) -> Floats:
     rate = np.where(np.isfinite(rate), rate, columns.get("prefill_tokens_per_s", empty))
     valid_rate = np.where(has_results & np.isfinite(rate), rate, 0.0)
     best = max(float(valid_rate.max(initial=0.0)), 1.0)
-    result: Floats = np.where(valid_rate > 0.0, valid_rate / best + 1.0 * is_within + 1.0 * is_carried, 0.0)
+    score = valid_rate / best + 1.0 * is_within + 1.0 * is_carried
+    if RESIDENT in columns:
+        score = score + 3.0 * ~(columns[RESIDENT] < resident_requests(served.inputs))
+    result: Floats = np.where(valid_rate > 0.0, score, 0.0)
     return result
 
 

@@ -87,18 +87,33 @@ def best_layouts(inputs: Inputs) -> Search:
     )
 
 
-def fits(inputs: Inputs) -> bool:
-    """Say whether a point has a layout with a time that fits its memory; inputs: of one point, (1,)."""
-    reason, _, memory, capacity = _bounds(inputs, every_layout(inputs))
-    return bool((~reason.exists & (memory <= capacity)).any())
+def share_of_memory(inputs: Inputs) -> float:
+    """Return the memory that a layout of a point needs, over what a device is offered; inputs: (1,).
+
+    At most 1 where a layout fits; else the least of all layouts, infinite where none has a time.
+    """
+    least = np.inf
+    for bounds in _bounds_of_batches(inputs, every_layout(inputs)):
+        least = min(least, least_share(bounds))
+        if least <= 1.0:
+            break
+    return least
+
+
+def least_share(bounds: LowerBounds) -> float:
+    """Return the least memory of some layouts, over what a device is offered; infinite without a time."""
+    return float(np.min(np.where(bounds.reason.exists, np.inf, bounds.memory / bounds.capacity)))
 
 
 def _bounds(inputs: Inputs, layouts: Columns) -> LowerBounds:
     """Return the lower bounds of the layouts of a point."""
-    count = next(iter(layouts.values())).size
-    batches = _batches(np.arange(count), AT_ONCE)
-    parts = [lower_bounds(_with_layouts(inputs, layouts, rows)) for rows in batches]
-    return concat_tables(parts)
+    return concat_tables([*_bounds_of_batches(inputs, layouts)])
+
+
+def _bounds_of_batches(inputs: Inputs, layouts: Columns) -> Iterator[LowerBounds]:
+    """Yield the lower bounds of the layouts of a point, some layouts at a time."""
+    for rows in _batches(np.arange(next(iter(layouts.values())).size), AT_ONCE):
+        yield lower_bounds(_with_layouts(inputs, layouts, rows))
 
 
 def _with_layouts(inputs: Inputs, layouts: Columns, rows: Ints) -> Inputs:

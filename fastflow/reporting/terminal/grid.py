@@ -14,6 +14,7 @@ from fastflow.core.uncertainty.percentiles import DISTINGUISHABLE, chance
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.physics.cost.rent import RENT
+from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.reporting.terminal.cost import cost_title
 from fastflow.reporting.terminal.digest import SITE_POWER, Digest, best_title, infeasible_lines
@@ -109,6 +110,8 @@ def _is_long(grid: Grid) -> bool:
 def _default_results(grid: Grid) -> list[str]:
     """Return the result columns of a grid, with their bands under uncertainty."""
     results = shown_results(grid.served, grid.has_layer_runs)
+    if grid.chooses_devices and DEVICES not in grid.keys:
+        results = ["devices", *results]
     return with_bands(results) if grid.uncertainty is not None else results
 
 

@@ -106,7 +106,11 @@ def test_what_else_a_form_says():
     nothing = forms.no_layout_fits(needed=2e9, capacity=1e9, layout="TP-8", parts={"weights": 2e9})
     assert str(nothing.with_fields(devices=24)) == f"{nothing}; system.devices=24 has one that fits"
     tried = str(nothing.with_fields(devices=0))
-    assert tried == f"{nothing}; no number of devices that was tried has one that fits"
+    way = nothing.with_fields(devices=0, way=("parallel.zero_stage=3", 16))
+    fits = "but with parallel.zero_stage=3 system.devices=16 has: python -m fastflow.fits lists more"
+    assert str(way) == f"{nothing}; no number of devices that was tried has one that fits, {fits}"
+    advice = "python -m fastflow.fits with the same keys lists what may"
+    assert tried == f"{nothing}; no number of devices that was tried has one that fits: {advice}"
     assert str(forms.wrong_time(time=float("nan"))) == "the model gives no time"
     nan = float("nan")
     rack = forms.rack_above_limit(drawn=2e3, limit=1e3, devices=0, of_device=nan)
