@@ -112,7 +112,8 @@ class ExpertLayers(Measurements):
         names = [f"{k}_{n}_{e}" for k, n, e in zip(column("hidden"), ffn, experts, strict=True)]
         kernels, is_nvfp4 = np.asarray(self._kernel), self.inputs["model.dtype"].values == "nvfp4"
         # the collector runs the same sizes in all types
-        has_both = (kernels != "nongated") & (column("experts") <= _MOST_OF_MIN_LATENCY)
+        count = column("experts")
+        has_both = (kernels != "nongated") & (count <= _MOST_OF_MIN_LATENCY)
         shared = {names[row] for row in np.flatnonzero(has_both)}
         for row in np.flatnonzero(is_nvfp4 & (kernels != _MIN_LATENCY)).tolist():
             tuned[row] = not any(name.startswith(names[row]) for name in shared)
