@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
-from fastflow.analysis.measurements.power_meter import shown_power, shown_shares
+from fastflow.analysis.measurements.power_meter import (
+    READINGS,
+    length_of_run,
+    shown_after,
+    shown_power,
+    shown_shares,
+)
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError, InputError
@@ -265,7 +271,11 @@ class Measurements:
             time_before[which] = self.add_host_time(rows[which], cases, smaller["time_s"])
             before[which] = smaller["energy_J"] / smaller["devices"] / time_before[which]
         shares = shown_shares(self.measured[rows], time_before, pause, self.copies_of_a_call, largest_first)
-        return np.where(self.is_steady[rows], power, shown_power(power, before, rest, shares))
+        shown = shown_power(power, before, rest, shares)
+        which, left = self.left_before(inputs)
+        run = length_of_run(self.measured[rows][which], self.copies_of_a_call)
+        shown[which] = shown_after(power[which], rest[which], shares.current[which], left, run)
+        return np.where(self.is_steady[rows], power, shown)
 
     def largest_first(self, inputs: Columns) -> Bools:
         """Return for which rows the collector of power had runs of much more of the work before, (rows,)."""
@@ -274,6 +284,13 @@ class Measurements:
     def smaller_before(self, inputs: Columns) -> tuple[Ints, Columns]:
         """Return which rows follow a run of less of their work, and the model's inputs of those runs."""
         return np.zeros(0, dtype=np.int64), {}
+
+    def left_before(self, inputs: Columns) -> tuple[Ints, Floats]:
+        """Return which rows' runs follow others of a list of cases, and what their readings have of them [W].
+
+        Shapes (those rows,) and (those rows, `power_meter.READINGS`); see `collector_queue`.
+        """
+        return np.zeros(0, dtype=np.int64), np.zeros((0, READINGS))
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return for how long a device rests before the run of a row [s], (rows,); None: all power shows."""

@@ -25,7 +25,7 @@ _LONGER = 16
 before, come in order, over a cache of two types each, and go to eight devices (collect_attn.py)."""
 
 
-def pauses(inputs: Columns, of_prompts: float, of_decoding: float) -> Floats:
+def pauses(inputs: Columns, of_prompts: float, of_decoding: Floats | float) -> Floats:
     """Return the rest before the run of rows of attention [s], (rows,).
 
     of_prompts, of_decoding: of rows of these [s].
