@@ -15,8 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.analysis.measurements.kernel_cache import DEVICES
-from fastflow.analysis.measurements.power_meter import MEAN_S, READING_S, READINGS
-from fastflow.core.tables import Floats, Ints
+from fastflow.analysis.measurements.power_meter import MEAN_S, READING_S, READINGS, length_of_run
+from fastflow.analysis.measurements.predict import predict_iterations
+from fastflow.core.tables import Columns, Floats, Ints
+from fastflow.physics.hardware.power import rest_of
 
 RETRY_S = 0.1  # until a device tries to make the lock file again
 TIMES = 8  # over which the mean is
@@ -35,6 +37,21 @@ class Dealt(NamedTuple):
 
     device: Ints
     start: Floats  # of their runs [s]
+
+
+def left_of_cases(row: Columns, sizes: Columns, waits: Waits) -> Floats:
+    """Return what readings of each case have of the cases before [W], (cases, readings).
+
+    row: the model's inputs, of one case; sizes: those that differ between the cases, in their order.
+    """
+    count = next(iter(sizes.values())).size
+    inputs = {key: np.repeat(column, count) for key, column in row.items()} | sizes
+    results = predict_iterations(inputs).columns
+    time = results["time_s"]
+    more = results["energy_J"] / results["devices"] / time - rest_of(inputs)
+    left, runs = np.zeros((count, READINGS)), np.isfinite(time)
+    left[runs] = left_of_others(length_of_run(time[runs], 1), more[runs], waits)
+    return left
 
 
 def left_of_others(run: Floats, more: Floats, waits: Waits) -> Floats:

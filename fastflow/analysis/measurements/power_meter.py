@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats
+from fastflow.core.tables import Floats
 
 READING_S = 0.1  # from one reading to the next
 MEAN_S = 1.0  # of which a reading is the mean
@@ -50,15 +50,13 @@ def shown_after(power: Floats, rest: Floats, current: Floats, left: Floats, run:
     return shown
 
 
-def shown_shares(time: Floats, before: Floats, pause: Floats, copies: int, after_long: Bools) -> Shares:
+def shown_shares(time: Floats, before: Floats, pause: Floats, copies: int) -> Shares:
     """Return what the readings of runs show.
 
     time: of a kernel, as measured [s]; before: of the kernels of the runs before [s]; pause: from a run to
-    the next [s]; copies: of the kernel, a call; after_long: whether the runs before were as long as runs
-    shall last, whatever their kernels.
+    the next [s]; copies: of the kernel, a call.
     """
     run, run_before = length_of_run(time, copies), length_of_run(before, copies)
-    run_before = np.where(after_long, np.maximum(run_before, RUN_S), run_before)
     readings = _count_readings(run)
     current, previous = np.zeros(time.size), np.zeros(time.size)
     for number in range(int(readings.max(initial=0.0))):

@@ -9,19 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from fastflow.analysis.measurements.collector_queue import Waits, left_of_others
+from fastflow.analysis.measurements.collector_queue import Waits, left_of_cases
 from fastflow.analysis.measurements.kind import Measurements, register
 from fastflow.analysis.measurements.kinds.attention import SIZES, pauses
-from fastflow.analysis.measurements.power_meter import READINGS, length_of_run
-from fastflow.analysis.measurements.predict import predict_iterations
 from fastflow.core.tables import Columns, Floats, Ints
-from fastflow.physics.hardware.power import rest_of
 from fastflow.physics.workload.precision import precision
 
 _PAUSE, _PAUSE_OF_TOKEN = 0.5, 20e-9
 """Rest before a run of decoding, and more for each token of the cache, which the host makes one by one [s].
 Calibrated on the powers of B200 (ai-dynamo/aiconfigurator@095f58a)."""
-_PROMPT_WAITS = Waits(pause=0.03, disk=0.02)
+_PROMPT_WAITS = Waits(pause=0.04, disk=0.025)
 """Waits around the runs of prompts; calibrated on the same powers."""
 _LENGTHS = (
     1, 16, 32, 64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 10240, 12288, 16384, 32768,
@@ -62,34 +59,19 @@ class LatentAttentions(Measurements):
             for length, prompts, size, heads in product(_LENGTHS, _PROMPTS, sorted(types)[::-1], _HEADS)
             if length * prompts <= _MOST_TOKENS
         ]
-        left = _left_of(cases, types, {key: column[which[:1]] for key, column in inputs.items()})
-        sizes = (inputs[f"model.{key}"][which].tolist() for key in ("kv_len", "batch", "heads"))
-        rows = zip(*sizes, element.tolist(), strict=True)
-        at = [bisect_left(cases, (length, prompts, -size, -heads)) for length, prompts, heads, size in rows]
+        lengths, prompts, sizes, heads = (np.array(column) for column in zip(*cases, strict=True))
+        sizes_of_cases = {
+            "model.q_len": lengths, "model.kv_len": lengths, "model.batch": prompts, "model.heads": -heads,
+            "precision.cache": np.array([types[-size] for size in sizes.tolist()]),
+        }  # fmt: skip
+        row = {key: column[which[:1]] for key, column in inputs.items()}
+        left = left_of_cases(row, sizes_of_cases, _PROMPT_WAITS)
+        kv_len, batch, of_heads = (inputs[f"model.{key}"][which] for key in ("kv_len", "batch", "heads"))
+        keys = zip(*(column.tolist() for column in (kv_len, batch, -element, -of_heads)), strict=True)
+        at = [bisect_left(cases, key) for key in keys]
         return which, left[np.minimum(at, len(cases) - 1)]
 
     @classmethod
     def claims(cls, columns: Collection[str], keys: Collection[str]) -> bool:
         """Say whether a file is of this kind; with a column kv_heads or gemm_dtype it is of another kind."""
         return super().claims(columns, keys) and not {"kv_heads", "gemm_dtype"} & set(columns)
-
-
-def _left_of(cases: list[tuple[int, int, float, int]], types: Mapping[float, str], row: Columns) -> Floats:
-    """Return what readings of each case have of the cases before [W], (cases, readings).
-
-    cases: length, prompts, bytes of an element of the cache, and heads; types: of the cache, by these bytes;
-    row: inputs of a row of the file, whose other inputs are those of the cases.
-    """
-    lengths, prompts, sizes, heads = (np.array(column) for column in zip(*cases, strict=True))
-    columns = {key: np.repeat(column, len(cases)) for key, column in row.items()}
-    columns |= {
-        "model.q_len": lengths, "model.kv_len": lengths, "model.batch": prompts, "model.heads": -heads,
-        "precision.cache": np.array([types[-size] for size in sizes.tolist()]),
-    }  # fmt: skip
-    results = predict_iterations(columns).columns
-    time = results["time_s"]
-    more = results["energy_J"] / results["devices"] / time - rest_of(columns)
-    runs = np.isfinite(time)
-    left = np.zeros((time.size, READINGS))
-    left[runs] = left_of_others(length_of_run(time[runs], 1), more[runs], _PROMPT_WAITS)
-    return left

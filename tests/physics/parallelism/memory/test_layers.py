@@ -4,7 +4,14 @@ import pytest
 
 import fastflow
 
-BASE = ("model=llama3_8b", "memory=tensors", "model.layers=4", "model.batch=8", "chip=h100_sxm", "system=dgx_h100")
+BASE = (
+    "model=llama3_8b",
+    "memory=tensors",
+    "model.layers=4",
+    "model.batch=8",
+    "chip=h100_sxm",
+    "system=dgx_h100",
+)
 ONE_DEVICE = (*BASE[:-1], "system.devices=1", "parallel.strategy=TP-1")
 
 
