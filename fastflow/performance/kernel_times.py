@@ -147,6 +147,7 @@ def _operations(
         energy[fused.rows[rows]] = of_type[device]
         if fused.type.lanes is not None:
             energy[fused.rows[rows]] += fused.type.lanes(fused.share)[rows] * passes[device]
+    energy *= timing.padding
     busy = energy * timing.flop * timing.energy_ratio / timing.time / units[point]
     return energy / np.fmax(devices.library.drive[point] * busy, 1.0)
 

@@ -63,6 +63,7 @@ class Run(NamedTuple):
     moved: list
     blocks: int
     pairs: int
+    executed: float  # operations of whole tiles
 
 
 def is_seen(task, query, key):
@@ -132,6 +133,10 @@ def forward(chip, task):
         twice = task.q_len > 128 and 2 * 4 * 128 * (128 + dv) <= chip.registers
         a, b = 256 if twice else 128, 128
     b, blocks, tensor = walked(task, a, b, least)
+    executed = None
+    if chip.persistent:  # by instructions of 128 queries and 128 keys
+        tiles = walk(lambda q, k: is_seen(task, q, k), task.q_len, task.kv_len, 128, 128)
+        executed = 2 * 128 * 128 * (d + dv) * tensor * sum(shown for shown, _ in tiles)
     rows_of_warp = min(chip.warp[0], a) if chip.shared else a / 4
     keys_and_values = b * (d + dv)
     flop = (2 * a * b * d + 2 * a * b * dv) * width
@@ -161,6 +166,7 @@ def forward(chip, task):
         ends=int(chip.persistent),
         hits=task.hits,
         heat=1.6 if loads else 1.0,
+        whole=executed,
     )
 
 
@@ -252,10 +258,12 @@ def _run(
     ends=0,
     hits=0.0,
     heat=1.0,
+    whole=None,
 ):
     """Add up the work of all blocks, (pairs of tiles, those cut) each.
 
-    overlapped: softmax runs beside products; ends: pairs of each block beside which nothing runs.
+    overlapped: softmax runs beside products; ends: pairs of each block beside which nothing runs;
+    whole: operations of whole tiles, None: of all pairs.
     """
     each = chip.bundles
     level = len(chip.bandwidths) - 1
@@ -320,4 +328,5 @@ def _run(
             soft([inside * slower, *(t * slower for t in outside[:-1]), outside[-1]], 4)
             + launches * chip.launch
         )
-    return Run(time, [*times, launches * chip.launch], moved, len(blocks), pairs)
+    executed = pairs * flop if whole is None else whole
+    return Run(time, [*times, launches * chip.launch], moved, len(blocks), pairs, executed)

@@ -258,7 +258,11 @@ def time_round(chip, block, blocks, streamed, bandwidth):
 def streamed_bytes(chip, task, block, blocks, together, on_matrix):
     """Return the cache's bytes that main memory serves."""
     of_a_key = task.head_dim + (0 if task.shared else task.value_dim)
-    once = task.sequences * task.kv_heads * seen(task) * of_a_key * task.cache
+    keys = seen(task)
+    if on_matrix and chip.persistent:  # whole pages
+        page = 32 if task.head_dim > 256 else 64
+        keys += -keys % page
+    once = task.sequences * task.kv_heads * keys * of_a_key * task.cache
     cached = chip.capacities[-1] if len(chip.capacities) > chip.private + 1 else 0
     keys = block.steps * task.head_dim * task.cache  # before a block on lanes comes to values
     running = min(blocks, chip.bundles * together) * task.kv_heads / task.heads

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
-from fastflow.analysis.measurements.power_meter import shown_power, shown_shares
+from fastflow.analysis.measurements.power_meter import (
+    READINGS,
+    length_of_run,
+    shown_after,
+    shown_power,
+    shown_shares,
+)
 from fastflow.analysis.measurements.predict import PredictedRows, predict_iterations, with_reasons, with_rows
 from fastflow.config.composer import Composer
 from fastflow.core.errors import CompositionError, InputError
@@ -27,9 +33,8 @@ from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run
-from fastflow.physics.hardware.power import limit_of, rest_of
+from fastflow.physics.hardware.power import rest_of
 from fastflow.schema.quantities import POWER, Quantity
-from fastflow.schema.validation import ROOFLINE
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -40,8 +45,6 @@ METERS = ("repeated", "steady")
 """How a power was read: in runs of about a second, as collectors do; or for so long that all of it shows."""
 COMMON_COLUMNS = ("device", "timed", "meter")
 """Columns that any kind may have."""
-MOST_OF_LAUNCH = 0.9
-"""Share of a kernel's time that its launch takes at most."""
 PRODUCTS, PASSES = "products", "passes"
 """Work of kernels: matrix products, on matrix units or on vector lanes by their data type; passes over
 tensors, on vector lanes whatever their data type."""
@@ -235,7 +238,7 @@ class Measurements:
             bound_by = np.where(overhead > 0.5 * host_time, "host", results["bound_by"])
             host_columns = {"time_s": host_time, "host_s": overhead, "bound_by": bound_by}
             if "power_W" in self.measured_quantities:
-                host_columns["power_W"] = self.as_metered(batch, inputs, results, needs, host_time)
+                host_columns["power_W"] = self.as_metered(batch, inputs, results, host_time)
             yield PredictedRows(batch, {**results, **host_columns, **needs})
 
     def points(self, grid: Grid, rows: Ints) -> Iterator[tuple[Ints, Columns]]:
@@ -243,37 +246,38 @@ class Measurements:
         first = {key: np.repeat(column, rows.size) for key, column in grid.first_inputs().items()}
         yield rows, with_rows(first, self.inputs, rows)
 
-    def as_metered(
-        self, rows: Ints, inputs: Columns, results: Columns, needs: Columns, time: Floats
-    ) -> Floats:  # fmt: skip
+    def as_metered(self, rows: Ints, inputs: Columns, results: Columns, time: Floats) -> Floats:
         """Return the power of a device that the meter of some rows shows [W], (rows,).
 
-        inputs, results, needs: of the model, time: of the kernel [s], of these rows.
+        inputs, results: of the model, time: of the kernel [s], of these rows.
         """
         power: Floats = results["energy_J"] / results["devices"] / time
         pause = self.pauses(inputs)
         if pause is None:
             return power
-        rest, largest_first = rest_of(inputs), self.largest_first(inputs)
-        # of so much work, that a launch is short
-        launch = np.minimum(needs[f"{ROOFLINE}launch_s"], MOST_OF_LAUNCH * time)
-        larger = np.minimum(rest + (power - rest) * time / (time - launch), limit_of(inputs))
-        before, time_before = np.where(largest_first, np.maximum(power, larger), power), self.measured[rows]
+        rest, before, time_before = rest_of(inputs), power.copy(), self.measured[rows]
         which, cases = self.smaller_before(inputs)
         if which.size:
             smaller = predict_iterations(cases).columns
             time_before[which] = self.add_host_time(rows[which], cases, smaller["time_s"])
             before[which] = smaller["energy_J"] / smaller["devices"] / time_before[which]
-        shares = shown_shares(self.measured[rows], time_before, pause, self.copies_of_a_call, largest_first)
-        return np.where(self.is_steady[rows], power, shown_power(power, before, rest, shares))
-
-    def largest_first(self, inputs: Columns) -> Bools:
-        """Return for which rows the collector of power had runs of much more of the work before, (rows,)."""
-        return np.zeros(inputs["model.dtype"].size, dtype=np.bool_)
+        shares = shown_shares(self.measured[rows], time_before, pause, self.copies_of_a_call)
+        shown = shown_power(power, before, rest, shares)
+        which, left = self.left_before(inputs)
+        run = length_of_run(self.measured[rows][which], self.copies_of_a_call)
+        shown[which] = shown_after(power[which], rest[which], shares.current[which], left, run)
+        return np.where(self.is_steady[rows], power, shown)
 
     def smaller_before(self, inputs: Columns) -> tuple[Ints, Columns]:
         """Return which rows follow a run of less of their work, and the model's inputs of those runs."""
         return np.zeros(0, dtype=np.int64), {}
+
+    def left_before(self, inputs: Columns) -> tuple[Ints, Floats]:
+        """Return which rows' runs follow others of a list of cases, and what their readings have of them [W].
+
+        Shapes (those rows,) and (those rows, `power_meter.READINGS`); see `collector_queue`.
+        """
+        return np.zeros(0, dtype=np.int64), np.zeros((0, READINGS))
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return for how long a device rests before the run of a row [s], (rows,); None: all power shows."""

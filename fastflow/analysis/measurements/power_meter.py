@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats
+from fastflow.core.tables import Floats
 
 READING_S = 0.1  # from one reading to the next
 MEAN_S = 1.0  # of which a reading is the mean
 RUN_S, MOST_CALLS = 1.0, 3000  # of a run: how long it shall last, and how often a kernel is called at most
+READINGS = round(MEAN_S / READING_S)  # of a run, that have some of the runs before
 ROUNDING = 1e-9  # of a run that ends with a reading
 
 
@@ -37,16 +38,26 @@ def shown_power(power: Floats, before: Floats, rest: Floats, shares: Shares) -> 
     return rest + (power - rest) * shares.current + (before - rest) * shares.previous
 
 
-def shown_shares(time: Floats, before: Floats, pause: Floats, copies: int, after_long: Bools) -> Shares:
+def shown_after(power: Floats, rest: Floats, current: Floats, left: Floats, run: Floats) -> Floats:
+    """Return the mean of the readings of runs whose readings have others before them [W], (rows,).
+
+    current: share of the run's power, see `Shares`; left: of the runs before [W], (rows, READINGS); run: how
+    long it lasts [s].
+    """
+    readings = _count_readings(run)
+    is_read = np.arange(READINGS) < readings[:, None]
+    shown: Floats = rest + (power - rest) * current + np.where(is_read, left, 0.0).sum(axis=1) / readings
+    return shown
+
+
+def shown_shares(time: Floats, before: Floats, pause: Floats, copies: int) -> Shares:
     """Return what the readings of runs show.
 
     time: of a kernel, as measured [s]; before: of the kernels of the runs before [s]; pause: from a run to
-    the next [s]; copies: of the kernel, a call; after_long: whether the runs before were as long as runs
-    shall last, whatever their kernels.
+    the next [s]; copies: of the kernel, a call.
     """
-    run, run_before = _length(time, copies), _length(before, copies)
-    run_before = np.where(after_long, np.maximum(run_before, RUN_S), run_before)
-    readings = np.floor(run / READING_S + ROUNDING) + 1.0
+    run, run_before = length_of_run(time, copies), length_of_run(before, copies)
+    readings = _count_readings(run)
     current, previous = np.zeros(time.size), np.zeros(time.size)
     for number in range(int(readings.max(initial=0.0))):
         at, is_read = READING_S * number, number < readings
@@ -55,11 +66,17 @@ def shown_shares(time: Floats, before: Floats, pause: Floats, copies: int, after
     return Shares(current / readings, previous / readings)
 
 
-def _length(time: Floats, copies: int) -> Floats:
+def length_of_run(time: Floats, copies: int) -> Floats:
     """Return how long runs of a kernel last [s]; time: of the kernel [s]; copies: of it, a call."""
     calls = np.minimum(np.floor(RUN_S / (time * copies)) + 1.0, MOST_CALLS)
     length: Floats = calls * copies * time
     return length
+
+
+def _count_readings(run: Floats) -> Floats:
+    """Return how many readings runs have; run: how long they last [s]."""
+    readings: Floats = np.floor(run / READING_S + ROUNDING) + 1.0
+    return readings
 
 
 def _ran_before(span: float, run: Floats, pause: Floats) -> Floats:

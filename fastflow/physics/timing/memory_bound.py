@@ -43,5 +43,6 @@ def run_passes(
         waves=zeros,
         busy=np.ones(count),
         energy_ratio=np.ones(count),
+        executed=np.zeros(count),
         candidates=zeros,
     )

@@ -77,6 +77,7 @@ class Timing(NamedTuple):
     waves: Ints  # of tiles over the bundles; 0 for a memory-bound pass
     busy: Floats  # share of active bundles, over all waves
     energy_ratio: Floats  # energy of an operation, over that with all bundles active
+    padding: Floats  # operations of whole tiles, over those that count: of attention alone
     candidates: Ints  # how many tiles the search evaluated
 
 
@@ -309,6 +310,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         waves=np.empty(count, dtype=np.int64),
         busy=np.empty(count),
         energy_ratio=np.empty(count),
+        padding=np.ones(count),
         candidates=np.empty(count, dtype=np.int64),
     )
     idle = np.empty(count)  # bundles over active bundles
@@ -332,5 +334,7 @@ def time_kernels(device: Device, work: KernelWork, fused: Sequence[Fused] = ()) 
         launched, flop = group.time(group.device, group.share)
         _copy_launched(group.rows, launched, np.arange(group.rows.size), tilings.add(launched.tile), out)
         out.flop[group.rows], by_blocks[group.rows] = flop, True
+        is_padded = launched.executed > flop
+        out.padding[group.rows[is_padded]] = launched.executed[is_padded] / flop[is_padded]
     _limit(work.point, by_blocks, device.memories, device.launch, device.boost, idle, out)
     return out._replace(tile=tilings.tile, stationary=tilings.stationary)

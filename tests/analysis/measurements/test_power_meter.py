@@ -15,8 +15,7 @@ from tests.naive.power_meter import readings
 def test_the_share_that_shows_is_the_mean_of_readings(time, before, pause, copies):
     run, run_before = (min(int(1.0 / (each * copies)) + 1, 3000) * copies * each for each in (time, before))
     expected = readings(run, run_before, pause, READING_S, MEAN_S, 5e-4)
-    is_short = np.zeros(1, dtype=np.bool_)
-    shares = shown_shares(np.array([time]), np.array([before]), np.array([pause]), copies, is_short)
+    shares = shown_shares(np.array([time]), np.array([before]), np.array([pause]), copies)
     assert shares.current[0] + shares.previous[0] == pytest.approx(np.mean(expected), abs=0.01)
     alone = readings(run, run_before, 1e3, READING_S, MEAN_S, 5e-4)  # none before
     assert shares.current[0] == pytest.approx(np.mean(alone), abs=0.01)
@@ -24,11 +23,8 @@ def test_the_share_that_shows_is_the_mean_of_readings(time, before, pause, copie
 
 def test_without_a_rest_all_power_shows_and_after_a_long_one_less_of_short_runs():
     time, rest, power = np.array([5e-6, 5e-5, 5e-4]), np.full(3, 200.0), np.full(3, 1000.0)
-    like = np.zeros(3, dtype=np.bool_)
-    assert shown_power(power, power, rest, shown_shares(time, time, np.zeros(3), 1, like)) == pytest.approx(
-        power
-    )
-    shown = shown_power(power, power, rest, shown_shares(time, time, np.full(3, 2.0), 1, like))
+    assert shown_power(power, power, rest, shown_shares(time, time, np.zeros(3), 1)) == pytest.approx(power)
+    shown = shown_power(power, power, rest, shown_shares(time, time, np.full(3, 2.0), 1))
     assert (shown > rest).all() or shown[0] == rest[0]
     assert (np.diff(shown) > 0.0).all()
     assert shown[-1] < 700.0
@@ -36,7 +32,7 @@ def test_without_a_rest_all_power_shows_and_after_a_long_one_less_of_short_runs(
 
 def test_longer_runs_before_leave_less_rest():
     time, pause = np.array([2e-5, 2e-5]), np.array([0.05, 0.05])
-    shares = shown_shares(time, time, pause, 1, np.array([False, True]))
+    shares = shown_shares(time, np.array([2e-5, 4e-4]), pause, 1)
     assert shares.current[0] == shares.current[1]
     assert shares.previous[1] == pytest.approx(0.95)
     assert shares.previous[0] == pytest.approx(0.55, abs=0.02)
@@ -91,15 +87,6 @@ def test_decoding_follows_runs_of_a_sixteenth_of_the_keys(tmp_path):
     shown = attention_powers(tmp_path, "repeated")["decode"]
     row, before = (attention(tmp_path, "steady", keys=keys).loc["decode"] for keys in (4096, 256))
     times = np.array([3e-5]), np.array([before["predicted_s"]])
-    shares = shown_shares(*times, np.array([0.15]), 1, np.zeros(1, dtype=np.bool_))
+    shares = shown_shares(*times, np.array([0.15]), 1)
     powers = (np.array([watts]) for watts in (row["predicted_W"], before["predicted_W"], 220.0))
     assert shown == pytest.approx(shown_power(*powers, shares)[0])
-
-
-def test_prompts_follow_larger_ones_whose_launches_are_short_beside_their_work(tmp_path):
-    repeated, steady = (attention_powers(tmp_path, meter) for meter in ("repeated", "steady"))
-    assert 1.1 * steady["prefill"] < repeated["prefill"] < 1000.0
-    assert repeated["decode"] < steady["decode"]
-    limit = steady["prefill"]
-    limited = attention_powers(tmp_path, "repeated", f"chip.power_limit='{limit} W'")
-    assert limited["prefill"] <= limit

@@ -23,7 +23,8 @@ def timing(times, flop, moved):
         time=np.array([soft + times[-1]]), flop=np.array([flop]),
         limiter=np.array([np.argmax(times)]), times=np.array([times]), bytes=np.array([moved]), tiling=zeros,
         tile=np.zeros((1, LEVELS, 3), dtype=np.int64), stationary=np.zeros((1, LEVELS), dtype=np.int64),
-        parts=zeros, waves=zeros, busy=np.ones(1), energy_ratio=np.ones(1), candidates=zeros,
+        parts=zeros, waves=zeros, busy=np.ones(1), energy_ratio=np.ones(1), padding=np.ones(1),
+        candidates=zeros,
     )  # fmt: skip
 
 

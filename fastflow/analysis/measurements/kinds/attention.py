@@ -7,9 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from fastflow.analysis.measurements.collector_queue import Waits, left_of_cases
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.memory_limit import LimitedByMemory
-from fastflow.core.tables import Bools, Columns, Floats, Ints
+from fastflow.analysis.measurements.prompt_cases import prompt_cases
+from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.physics.timing.warm_cache import COPIES
 from fastflow.physics.workload.precision import precision
 
@@ -17,15 +19,17 @@ SIZES = {
     "phase": "model.phase", "batch": "model.batch", "q_len": "model.q_len", "kv_len": "model.kv_len",
     "heads": "model.heads", "dtype": "model.dtype", "kv_dtype": "precision.cache",
 }  # fmt: skip
-_PAUSE, _PROMPT_PAUSE = 0.15, 0.05
-"""Rest before a run of decoding, whose cache is filled first, and of a prompt [s]. Calibrated on the powers
-of B200 (ai-dynamo/aiconfigurator@095f58a)."""
+_PAUSE = 0.15
+"""Rest before a run of decoding, whose cache is filled first [s]. Calibrated on the powers of B200
+(ai-dynamo/aiconfigurator@095f58a)."""
+_PROMPT_WAITS = Waits(pause=0.02, disk=0.003)
+"""Waits around the runs of prompts; calibrated on the same powers."""
 _LONGER = 16
 """Keys of a run of decoding over those of the run before on its device: a batch's lengths, each twice the one
 before, come in order, over a cache of two types each, and go to eight devices (collect_attn.py)."""
 
 
-def pauses(inputs: Columns, of_prompts: float, of_decoding: float) -> Floats:
+def pauses(inputs: Columns, of_prompts: float, of_decoding: Floats | float) -> Floats:
     """Return the rest before the run of rows of attention [s], (rows,).
 
     of_prompts, of_decoding: of rows of these [s].
@@ -50,6 +54,7 @@ class Attentions(LimitedByMemory):
     inferred_value = True
     inferred_note = "values lie where the keys do: main memory is too slow to read both (model.shared=true)"
     peak_share = 1.05
+    batch_size = 16384  # since the cases of the collector's queue are predicted for each batch
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read whether the cache of a device holds a layer from the run before, too; raises InputError."""
@@ -59,12 +64,17 @@ class Attentions(LimitedByMemory):
 
     def pauses(self, inputs: Columns) -> Floats | None:
         """Return the rest before the run of a row [s], by its phase, (rows,)."""
-        return pauses(inputs, _PROMPT_PAUSE, _PAUSE)
+        return pauses(inputs, _PROMPT_WAITS.pause, _PAUSE)
 
-    def largest_first(self, inputs: Columns) -> Bools:
-        """Return which rows are prompts: the longest come first, of them the most (collect_attn.py)."""
-        is_prompt: Bools = inputs["model.phase"] == "prefill"
-        return is_prompt
+    def left_before(self, inputs: Columns) -> tuple[Ints, Floats]:
+        """Return which rows are prompts, and what their readings have of the collector's cases before [W]."""
+        is_prompt = inputs["model.phase"] == "prefill"
+        which = np.flatnonzero(is_prompt & (inputs["model.q_len"] == inputs["model.kv_len"]))
+        if not which.size:
+            return super().left_before(inputs)
+        sizes, case = prompt_cases({key: column[which] for key, column in inputs.items()})
+        row = {key: column[which[:1]] for key, column in inputs.items()}
+        return which, left_of_cases(row, sizes, _PROMPT_WAITS)[case]
 
     def smaller_before(self, inputs: Columns) -> tuple[Ints, Columns]:
         """Return which rows decode, and their runs before with fewer keys of as many sequences."""

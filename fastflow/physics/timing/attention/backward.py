@@ -97,4 +97,5 @@ def make_backward_pairs(
         overlapped=holds_sums,
         hits=work.hits[g],
         power=1.0,
+        executed=flop * heads * tiles,
     )

@@ -8,7 +8,8 @@ bandwidth decide. A block's time is
 - *steps*: keys and values arrive at the bundle's share of L2's bandwidth, or one line of every row per step
   of the pipeline, and are multiplied afterwards. Loading and multiplying overlap only with specialised warps;
 - *main memory*: the bytes that all blocks of a round read, regardless of what L2 holds before. Its time is
-  combined with the others in a soft maximum.
+  combined with the others in a soft maximum. Kernels whose matrix units hold the sums copy whole pages of the
+  cache, however few keys the last one has.
 
 Blocks run in rounds that fill all bundles. Parts are merged by the last block, or by a second kernel. Matrix
 units are far from busy, so that the clock is not lowered.
@@ -51,6 +52,9 @@ from fastflow.physics.timing.tiling.boost import boost_of
 # Of the soft maximum where loading and multiplying overlap: FlashMLA reaches 660 TFLOP/s on Hopper, of 989
 # (its repository)
 ORDER_INSIDE = 2.0
+# Keys of a page of the cache: of TensorRT-LLM's trtllm-gen kernels (ai-dynamo/aiconfigurator@095f58a,
+# collector/trtllm/collect_attn.py and collect_mla.py, tokens_per_block)
+PAGE, LATENT_PAGE = 64.0, 32.0
 FINENESS = 0.25  # of numbers of parts that are compared: 1 to 8, 10, 12, 15, 18, 22, ...
 
 
@@ -122,17 +126,26 @@ def _time_rounds(
 
 
 @kernel
+def _count_read(work: Decodes, g: int, in_pages: bool) -> float:
+    """Return the keys of a sequence that main memory serves; in_pages: whether whole pages are read."""
+    visible = count_visible(work, g)
+    page = LATENT_PAGE if work.head_dim[g] > WIDEST else PAGE
+    return float(np.ceil(visible / page) * page if in_pages else visible)
+
+
+@kernel
 def _time_split(
-    work: Decodes, g: int, split: Split, bundles: DecodeBundles, launch: float, times: Floats, moved: Floats
-) -> tuple[float, float]:
+    work: Decodes, g: int, split: Split, in_pages: bool, bundles: DecodeBundles, launch: float,
+    times: Floats, moved: Floats,
+) -> tuple[float, float]:  # fmt: skip
     """Return the time of kernel g as these blocks [s], and the number of waves.
 
-    Writes `times` and `moved`, columns of `Launched`.
+    in_pages: whether it reads whole pages. Writes `times` and `moved`, columns of `Launched`.
     """
     p, last = work.point[g], len(moved) - 1
     number, memories, boosts = bundles.number[p], bundles.memories, bundles.boost.enabled[p]
     bandwidth, private = memories.bandwidth[p], max(memories.private[p], 0)
-    sequences = float(work.sequences[g] * work.kv_heads[g]) * count_visible(work, g)
+    sequences = float(work.sequences[g] * work.kv_heads[g]) * _count_read(work, g, in_pages)
     keys = sequences * work.head_dim[g] * work.cache[g]
     streamed = keys if work.shared[g] else keys + sequences * work.value_dim[g] * work.cache[g]
     port = bandwidth[private + 1] * (1.0 + (split.reading - 1.0) * work.hits[g])
@@ -196,7 +209,9 @@ def run_decodes(work: Decodes, bundles: DecodeBundles, library: Library, out: La
                     split = split_on_tiles(work, g, bundles, library, parts)
                 else:
                     split = split_on_lanes(work, g, bundles, library, threads, parts)
-                time, waves = _time_split(work, g, split, bundles, library.launch[p], times, moved)
+                time, waves = _time_split(
+                    work, g, split, holds_sums, bundles, library.launch[p], times, moved
+                )
                 if out.candidates[g] == 0 or time < out.time[g]:
                     _write_split(work, g, split, time, waves, bundles, out)
                     out.times[g], out.bytes[g] = times, moved

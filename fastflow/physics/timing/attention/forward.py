@@ -132,6 +132,7 @@ def _make_flash1_pairs(work: Attentions, g: int, rate: float, accesses: float) -
         overlapped=False,
         hits=work.hits[g],
         power=1.0,
+        executed=flop * heads * tiles,
     )
 
 
@@ -173,6 +174,9 @@ def make_forward_pairs(
     scores = a * b
     rows = min(warp, a) if shared else a / WARPS
     flop = 2.0 * scores * dims * padded
+    executed = flop * heads * tiles
+    if room > 0.0:  # of one instruction each, however few keys
+        executed = 2.0 * SIDE * SIDE * dims * heads * count_tiles(q, kv, SIDE, SIDE, behind, ahead)[0]
     converted = b * dims if cache < size else 0.0
     buffers, spilled = 2.0 if shared else 1.0, 0.0
     rescaled = RESCALING * a * dv if untiled else 0.0
@@ -209,4 +213,5 @@ def make_forward_pairs(
         overlapped=two_tiles,
         hits=work.hits[g],
         power=RELOADED if of_registers else 1.0,
+        executed=executed,
     )

@@ -102,6 +102,7 @@ class Pairs(NamedTuple):
     overlapped: bool  # softmax of one tile, and products of another
     hits: float  # see `Attentions`
     power: float  # of an operation, over that of products
+    executed: float  # operations of whole tiles, hidden pairs of a query and a key included
 
 
 @lean_kernel
@@ -259,6 +260,7 @@ def run_pairs(
     out.time[g], out.busy[g], out.energy_ratio[g] = _time_pairs(
         pairs, bundles, library, p, out.times[g], out.bytes[g], limits
     )
+    out.executed[g] = pairs.executed
     out.waves[g] = int(min(np.ceil(pairs.blocks.number / bundles.number[p]), 2.0**62))
     out.parts[g], out.candidates[g] = 1, 1
     for level in range(out.tile.shape[1]):

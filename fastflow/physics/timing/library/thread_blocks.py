@@ -80,6 +80,7 @@ class Launched(NamedTuple):
     waves: Ints
     busy: Floats  # share of active bundles, over all waves
     energy_ratio: Floats  # energy of an operation, over that with all bundles active
+    executed: Floats  # operations of whole tiles; 0: no more than those that count
     candidates: Ints  # blocks and parts that were compared
 
 
@@ -119,6 +120,7 @@ def empty_launched(rows: int, levels: int) -> Launched:
         waves=np.empty(rows, dtype=np.int64),
         busy=np.empty(rows),
         energy_ratio=np.ones(rows),
+        executed=np.zeros(rows),
         candidates=np.empty(rows, dtype=np.int64),
     )
 

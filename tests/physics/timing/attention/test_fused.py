@@ -76,6 +76,7 @@ def test_attention_is_the_oracle(timed, oracle):
             assert all(near(g, e, 1e-9) for g, e in zip(got.bytes[row], expected.moved, strict=True))
             assert got.waves[row] == -(-expected.blocks // chip.bundles)
             assert 0.0 < got.busy[row] <= 1.0
+            assert near(got.executed[row], expected.executed, 1e-9)
 
     check()
 
