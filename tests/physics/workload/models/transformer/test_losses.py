@@ -37,8 +37,7 @@ def test_what_losses_keep_of_a_long_sequence():
 def test_a_chunk_is_there_only_meanwhile():
     gradient = run(*LLAMA, "model.loss=cut")["buffer_B"]  # that is made before it is added
     meanwhile = {
-        (name, chunks): run(*LLAMA, f"model.loss={name}", f"model.loss_chunks={count}")["buffer_B"]
-        - gradient
+        (name, count): run(*LLAMA, f"model.loss={name}", f"model.loss_chunks={count}")["buffer_B"] - gradient
         for name, count in (("fused", 1), ("fused", 4), ("chunked", 4))
     }
     logits = 8192 * 128256 // 2  # of a micro-batch, over two devices
