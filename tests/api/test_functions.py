@@ -15,7 +15,7 @@ def test_bad_points_of_a_grid_are_rows_with_a_reason():
     assert frame["time_s"].notna().tolist() == [False, False, True, False, False, False]
     assert not frame["feasible"].any()
     assert frame["reason"][0].startswith("core has no room")
-    assert "245.4 GB of memory a device, has 16 GB" in frame["reason"][2]
+    assert "256.8 GB of memory a device, has 16 GB" in frame["reason"][2]
     assert "(500 here) that divides system.devices=512" in frame["reason"][3]
     assert frame["reason"][4].startswith("chip.area=1.128")
 

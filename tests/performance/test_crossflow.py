@@ -52,11 +52,13 @@ def test_what_holds_of_every_point(points, predict, model):
     shares = [name for name in got if name.endswith("_bound_frac")]
     assert np.allclose(sum(got[name] for name in shares), 1.0)
     parts = ("weight_B", "gradient_B", "optimizer_B", "activation_B", "buffer_B")
-    assert np.allclose(got["footprint_B"], sum(got[name] for name in parts))
+    assert np.allclose(got["allocated_B"] - got["workspace_B"], sum(got[name] for name in parts))
+    beside = ("fragment_B", "context_B", "communicator_B")
+    assert np.allclose(got["footprint_B"], got["allocated_B"] + sum(got[name] for name in beside))
     assert ((got["mfu"] > 0.0) & (got["mfu"] <= 1.0)).all()
     assert np.allclose(got["mfu"], got["flop"] / (time * got["devices"] * got["compute_flops"]))
     assert (got["energy_J"] > 0.0).all()
-    assert (got["feasible"] == (got["footprint_B"] <= got["dram_capacity_B"])).all()
+    assert (got["feasible"] == (got["footprint_B"] <= got["dram_offered_B"])).all()
     for i in range(time.size):
         kernels = results.explain(prediction, i)
         assert near(kernels["time_s"].sum(), got["compute_s"][i], 1e-9)

@@ -19,6 +19,7 @@ from fastflow.physics.network.collectives.algorithms import REGISTRY as COLLECTI
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer.mixer import MIXERS
 from fastflow.physics.workload.ops import TYPES
+from fastflow.physics.workload.optimizers import OPTIMIZERS
 from fastflow.reporting.charts import CHARTS
 from fastflow.schema import find_input
 from fastflow.schema.scheduling import POLICIES
@@ -26,7 +27,9 @@ from tests.support.documents import DOCS, blocks
 
 assert kinds  # its modules register their kinds, before a test takes down what is registered
 PAGE = DOCS / "extending.md"
-REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, MIXERS, COLLECTIVES, POLICIES)
+REGISTRIES = (
+    METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, MIXERS, COLLECTIVES, POLICIES, OPTIMIZERS,
+)  # fmt: skip
 BLOCKS = tuple(blocks(PAGE))
 MODULES = [block for block in BLOCKS if block.language == "py"]
 PROJECT = next(block.text for block in BLOCKS if block.language == "toml")

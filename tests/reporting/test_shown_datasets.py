@@ -50,11 +50,13 @@ def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
     assert shown == {
         "weights": "weight_B", "gradients": "gradient_B", "optimizer": "optimizer_B",
         "activations": "activation_B", "buffers": "buffer_B", "KV cache": "kv_B",
+        "workspaces": "workspace_B", "fragments": "fragment_B", "communicators": "communicator_B",
+        "context": "context_B", "libraries": "library_B", "graphs": "graph_B",
         "kernels": "compute_s", "exposed communication": "exposed_comm_s", "bubble": "bubble_s",
     }  # fmt: skip
     assert {find_result(name).unit for name in grid.MEMORY.columns.values()} == {"B"}
     assert {find_result(name).unit for name in grid.TIME.columns.values()} == {"s"}
-    assert (grid.MEMORY.limit, grid.MEMORY.total) == ("dram_capacity_B", "footprint_B")
+    assert (grid.MEMORY.limit, grid.MEMORY.total) == ("dram_offered_B", "footprint_B")
     assert [line[:2] for line in grid.SERVED_LINES[:5]] == [
         ("time to first token", "ttft_s"), ("time per further token", "tpot_s"), ("time of a step", "time_s"),
         ("decode limited by", "decode_bound_by"), ("prefill limited by", "prefill_bound_by"),

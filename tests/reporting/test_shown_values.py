@@ -91,15 +91,18 @@ def test_parts_of_a_training_iteration(row):
 def test_memory_of_training(row):
     *_, memory = training.training_sheets(row, {})
     check_text(memory.title, of(row, "peak_memory_stage"))
-    parts = ("weight", "gradient", "optimizer", "activation", "buffer")
+    parts = (
+        "weight", "gradient", "optimizer", "activation", "buffer", "workspace", "fragment", "communicator",
+        "context",
+    )  # fmt: skip
     check_sheet(
         memory,
         [
-            *((name, *of(row, f"{name}_B"), share(row, f"{name}_B", "dram_capacity_B")) for name in parts),
+            *((name, *of(row, f"{name}_B"), share(row, f"{name}_B", "dram_offered_B")) for name in parts),
             ("with the host", *of(row, "host_B")),
             (
-                "total of", *of(row, "dram_capacity_B", "footprint_B"),
-                share(row, "footprint_B", "dram_capacity_B"),
+                "total of", *of(row, "dram_offered_B", "footprint_B"),
+                share(row, "footprint_B", "dram_offered_B"),
             ),
         ],
     )  # fmt: skip
@@ -248,7 +251,7 @@ def test_conclusion_of_training(row):
     check_text(used, of(row, "mfu", "flop", "energy_J", "site_J"))
     of_work, of_device = of(row, "carbon_g_per_token"), of(row, "device_carbon_kg")
     check_text(carbon, [*of_work, share(row, "operational_g", "carbon_g"), *of_device])
-    check_text(memory, of(row, "footprint_B", "dram_capacity_B", "peak_memory_stage"))
+    check_text(memory, of(row, "footprint_B", "dram_offered_B", "peak_memory_stage"))
     check_text(power, of(row, "power_limit_W", "throttled_frac"))
     check_text(parts, of(row, "weight_B", "gradient_B", "optimizer_B", "activation_B"))
     assert [text.split()[-3] for text in parts.split(",")] == [
@@ -303,8 +306,11 @@ def test_time_memory_and_energy_of_a_server(seed):
             ("", *of(row, "prefill_share")),
         ],
     )
-    rest = row["footprint_B"] - row["weight_B"] - row["kv_B"]
-    whole = "dram_capacity_B"
+    whole = "dram_offered_B"
+    rest = {
+        "workspace": "workspace_B", "libraries": "library_B", "graphs": "graph_B",
+        "communicators": "communicator_B", "context": "context_B",
+    }  # fmt: skip
     check_sheet(
         memory,
         [
@@ -313,7 +319,7 @@ def test_time_memory_and_energy_of_a_server(seed):
                 "KV cache in use", *of(row, "kv_B"), share(row, "kv_B", whole),
                 *of(row, "kv_token_B", "kv_window_token_B", "kv_state_B", "kv_cache_capacity_B"),
             ),
-            ("workspace", (rest, "B"), (rest / CAPACITY, "")),
+            *((label, *of(row, name), share(row, name, whole)) for label, name in rest.items()),
             ("total of", *of(row, whole, "footprint_B"), share(row, "footprint_B", whole)),
         ],
     )  # fmt: skip

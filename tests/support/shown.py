@@ -125,7 +125,7 @@ def unlike(seed, **given):
 def trained(seed):
     """A point of training, as the screen has it: several stages, devices on all axes."""
     return unlike(
-        seed, strategy="TP-4-d2-p3", pp_hops=7, bottleneck_stage=1, time_s=TIME, dram_capacity_B=CAPACITY,
+        seed, strategy="TP-4-d2-p3", pp_hops=7, bottleneck_stage=1, time_s=TIME, dram_offered_B=CAPACITY,
         devices=4096,
     )  # fmt: skip
 

@@ -103,4 +103,4 @@ def static_share(inputs: Inputs, capacity: Floats, layouts: ServerLayouts) -> Fl
     devices = layouts.tensor * layouts.slots
     reserved = MIB * (512.0 + 1.5 * tokens + 2.0 * graph + 128.0 * devices)
     reserved = np.where(capacity > 60 * GIB, np.maximum(reserved, 10 * GIB), reserved)
-    return np.clip(1.0 - reserved / capacity, 0.01, 1.0)
+    return np.clip(1.0 - reserved / np.maximum(capacity, 1.0), 0.01, 1.0)

@@ -88,7 +88,7 @@ def test_the_best_design_is_within_the_limit(words):
     assert over.any()
     assert (history.loc[over, "reason_code"] == "site_power").all()
     assert history.loc[over, "score"].between(LACKS_MEMORY, NO_CHIP).all()
-    scored = history.loc[over & (history["footprint_B"] <= history["dram_capacity_B"])]
+    scored = history.loc[over & (history["footprint_B"] <= history["dram_offered_B"])]
     scored = scored[scored["step"] > 0]
     assert len(scored)
     assert scored["score"].to_numpy() == pytest.approx(LACKS_MEMORY + np.log(scored["system_W"] / limit))

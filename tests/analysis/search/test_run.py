@@ -161,11 +161,11 @@ def test_a_strategy_that_lacks_memory_is_given_more_where_a_breakdown_can():
     # the chip's own four stacks have room for what three have not, which its die edge is cut to here
     point = ("mem=hbm2", "parallel.strategy=RC-1-16-d32", "chip.perimeter.dram=0.2")
     own = fastflow.evaluate(*point).iloc[0]
-    assert own["footprint_B"] > own["dram_capacity_B"]
+    assert own["footprint_B"] > own["dram_offered_B"]
     found = fastflow.search(*point, "steps=24")
     assert LACKS_MEMORY <= found.history["score"].iloc[1:].max() < NO_CHIP + 50.0
     assert found.best["feasible"]
-    assert found.best["dram_capacity_B"] >= own["footprint_B"]
+    assert found.best["dram_offered_B"] >= own["footprint_B"]
 
 
 def test_where_no_breakdown_has_memory_enough_memory_does_not_count():

@@ -30,7 +30,7 @@ class Scorer:
     def table(self, batch):
         rare = batch.designs[:, 0] > RARE
         time = 1.0 + batch.designs[:, 1] + np.where(rare, self.one[batch.candidate], 0.0)
-        columns = dict.fromkeys(AGREE, np.zeros(time.size)) | {"dram_capacity_B": np.ones(time.size)}
+        columns = dict.fromkeys(AGREE, np.zeros(time.size)) | {"dram_offered_B": np.ones(time.size)}
         return pa.table(
             columns
             | {

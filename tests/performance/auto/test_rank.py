@@ -13,7 +13,7 @@ from tests.naive import space as naive
 SMALL = {
     "model.hidden": 512, "model.batch": 64, "model.vocabulary": 4000, "model.sequence": 4,
 }  # fmt: skip
-OVERRIDES = [f"{key}={value}" for key, value in SMALL.items()]
+OVERRIDES = ["memory=tensors", *(f"{key}={value}" for key, value in SMALL.items())]
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_the_space_of_512_devices_and_4_layers():
 @pytest.fixture(scope="module")
 def points(compose):
     """Points that differ in system, devices, memory, depth and micro-batches."""
-    base = compose("parallel.strategy=auto") | SMALL
-    torus = compose("parallel.strategy=auto", "system=torus") | SMALL
+    base = compose("memory=tensors", "parallel.strategy=auto") | SMALL
+    torus = compose("memory=tensors", "parallel.strategy=auto", "system=torus") | SMALL
     return [
         base | {"system.devices": 16},
         torus | {"system.devices": 32, "model.layers": 3},

@@ -91,7 +91,8 @@ def test_stages_that_are_balanced_need_not_divide_the_layers(compose):
 def all_of_them(compose, summary, request):
     """Inputs, and every layout of them predicted on its own: its row, time and whether it fits."""
     memory = {"dense": 2.2e8, "experts": 4e8, "attention in three kernels": 2.5e8}[request.param]
-    inputs = inputs_of(compose, *CASES[request.param], f"chip.pinned.dram_capacity_B={memory} B")
+    memory = f"chip.pinned.dram_capacity_B={memory} B"
+    inputs = inputs_of(compose, *CASES[request.param], memory, "memory=tensors")
     tried = every_layout(inputs)
     rows = np.zeros(tried["parallel.strategy"].size, dtype=np.int64)
     points = take(dict(inputs), rows) | tried

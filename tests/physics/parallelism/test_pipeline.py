@@ -26,7 +26,7 @@ LAYERS = LM["layers"] + 2
 
 @pytest.fixture(scope="module")
 def base(compose):
-    return compose() | {f"model.{key}": value for key, value in LM.items()} | {"system.devices": 16}
+    return compose("memory=tensors") | {f"model.{key}": value for key, value in LM.items()} | {"system.devices": 16}
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,9 @@ def test_the_fullest_stage_is_another_one_from_some_batch_on(base, predict, opti
         lm = LM | {"vocabulary": 8192, "layers": 1, "batch": 8 * 4 * count}
         first = [0, int(layer[stage == 1].min())]
         expected = naive.footprint(lm, ("", 8, 1), first, 4, "1f1b", optimizer)
-        assert tuple(column[place] for column in memory) == (*expected, 0, 0)
+        parts = (memory.weights, memory.gradients, memory.optimizer, memory.activations, memory.stage)
+        assert tuple(column[place] for column in parts) == expected
+        assert memory.buffers[place] == memory.host[place] == 0.0
         fullest.add(expected[4])
     assert fullest == {0, 1}
 

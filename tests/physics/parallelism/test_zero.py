@@ -36,7 +36,7 @@ def test_a_part_is_made_of_a_whole(stages):
     """Of 512 x 2048 weights there is a gathered copy in stage 3, and a gradient before it is dealt out."""
     assert stages["buffer_B"].tolist() == [0, 0, 2 * 512 * 2048, 4 * 512 * 2048]
     parts = ("weight_B", "gradient_B", "optimizer_B", "activation_B", "buffer_B")
-    assert (stages["footprint_B"] == sum(stages[part] for part in parts)).all()
+    assert np.allclose(stages["allocated_B"] - stages["workspace_B"], sum(stages[part] for part in parts))
 
 
 @pytest.mark.parametrize(("stage", "volume"), [(0, 2), (1, 2), (2, 2), (3, 3)])

@@ -55,9 +55,9 @@ def every(folder: Path) -> Page:
 def test_a_page_of_points_none_of_which_is_feasible_says_so_and_ranks_by_memory(
     folder: Path, none: Page
 ) -> None:
-    points = find(str(folder / "none")).read(["footprint_B", "dram_capacity_B", "feasible", "reason"])
+    points = find(str(folder / "none")).read(["footprint_B", "dram_offered_B", "feasible", "reason"])
     assert not points["feasible"].any()
-    nearest = int((points["footprint_B"] / points["dram_capacity_B"]).to_numpy().argmin())
+    nearest = int((points["footprint_B"] / points["dram_offered_B"]).to_numpy().argmin())
     first, *others = none.headlines
     assert first.value == "none of 4 points"
     least = f"point {nearest}: {points['reason'][nearest]}"
@@ -104,7 +104,7 @@ def test_points_that_differ_in_their_electricity_alone_are_ranked_by_carbon(tmp_
 def test_reasons_of_points_without_a_time_are_counted() -> None:
     untimed = frame(
         time_s=[np.nan, 1.0, np.nan], feasible=[False] * 3, reason=["a", "b", "c"],
-        footprint_B=[np.nan, 3.0, np.nan], dram_capacity_B=[2.0, 2.0, 2.0],
+        footprint_B=[np.nan, 3.0, np.nan], dram_offered_B=[2.0, 2.0, 2.0],
     )  # fmt: skip
     note = "1 need more memory than a device has; 2 have no time; least is lacking at point 1: b"
     assert feasible_headline(untimed).note == note
