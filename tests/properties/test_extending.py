@@ -27,9 +27,7 @@ from tests.support.documents import DOCS, blocks
 
 assert kinds  # its modules register their kinds, before a test takes down what is registered
 PAGE = DOCS / "extending.md"
-REGISTRIES = (
-    METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, MIXERS, COLLECTIVES, POLICIES, OPTIMIZERS,
-)  # fmt: skip
+REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, MIXERS, OPTIMIZERS, COLLECTIVES, POLICIES)
 BLOCKS = tuple(blocks(PAGE))
 MODULES = [block for block in BLOCKS if block.language == "py"]
 PROJECT = next(block.text for block in BLOCKS if block.language == "toml")
@@ -148,6 +146,16 @@ def test_a_type_of_kernel(mine):
         Path("router.yaml").write_text(text.replace("top_k", name))
         times[name] = fastflow.evaluate(*command, "parallel.strategy=RC-1-8-d1")["time_s"][0]
     assert times["top_k"] == times["rowwise"] > times["elementwise"]
+
+
+def test_an_optimizer(mine):
+    """Adam's memory, and fewer operations; fastflow's own stay as they are beside it."""
+    _, *arguments = command_of("sophia")
+    adam, sophia = fastflow.evaluate(*(word for word in arguments if word != "-m")).to_dict("records")
+    assert sophia["optimizer_B"] == adam["optimizer_B"] > 0
+    assert sophia["flop"] < adam["flop"]
+    with pytest.raises(fastflow.InputError, match=r"muon, sophia"):
+        fastflow.evaluate("model=llama3_8b", "model.optimizer=sofia")
 
 
 def test_a_family_of_models(mine):
