@@ -43,8 +43,13 @@ def watts(rows):
     "work",
     [
         ("model=gemm", "model.m=1,64,8192", "model.k=64,8192", "model.n=64,8192"),
-        ("model=llama2_7b", "system.devices=8", "parallel.strategy=d8,TP-8,TP-2-d2-p2", "model.batch=8",
-         "memory=tensors"),
+        (
+            "model=llama2_7b",
+            "system.devices=8",
+            "parallel.strategy=d8,TP-8,TP-2-d2-p2",
+            "model.batch=8",
+            "memory=tensors",
+        ),
     ],
     ids=["products", "training"],
 )

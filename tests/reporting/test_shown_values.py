@@ -18,7 +18,6 @@ from fastflow.reporting.terminal.tables import column_sheet, listing
 from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, TRANSFORMER, find_result
 from fastflow.schema.results import EXPOSED
 from tests.support.shown import (
-    CAPACITY,
     TIME,
     check_sheet,
     check_text,

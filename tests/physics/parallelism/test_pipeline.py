@@ -26,7 +26,11 @@ LAYERS = LM["layers"] + 2
 
 @pytest.fixture(scope="module")
 def base(compose):
-    return compose("memory=tensors") | {f"model.{key}": value for key, value in LM.items()} | {"system.devices": 16}
+    return (
+        compose("memory=tensors")
+        | {f"model.{key}": value for key, value in LM.items()}
+        | {"system.devices": 16}
+    )
 
 
 @pytest.fixture(scope="module")
