@@ -29,7 +29,7 @@ STAGES = (
     ("compute graphs (3.2)", [("__init__.py", "build_graph")]),
     ("layouts, cut, stages, footprint (3.3, 5.1)", [
         ("admission.py", "_read_strategies"), ("admission.py", "_count_microbatches"),
-        ("partition.py", "cut"), ("pipeline.py", "pipeline"), ("memory.py", "footprint"),
+        ("partition.py", "cut"), ("pipeline.py", "pipeline"), ("footprint.py", "footprint"),
     ]),
     ("tiling search (6.2)", [("roofline.py", "_search")]),
     ("roofline of every kernel (6.1)", [("roofline.py", "time_kernels")]),
