@@ -183,8 +183,8 @@ SERVING: tuple[Column, ...] = (
     count("server.max_num_batched_tokens", "largest number of tokens of an iteration on a rank", high=1e8),
     count(
         "server.max_num_seqs",
-        "largest number of requests in flight on a rank; auto (0): 1,024 on large devices such as H100, 256 on"
-        " smaller ones and on A100 (vLLM)",
+        "largest number of requests in flight on a rank; auto (0): 1,024 on large devices such as H100, 256"
+        " on smaller ones and on A100 (vLLM)",
         low=0,
         high=1e6,
     )._replace(auto=0.0),

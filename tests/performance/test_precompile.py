@@ -161,6 +161,6 @@ def test_no_kernel_takes_columns_that_are_broadcast_or_strided():
     fastflow.evaluate("model=llama2_7b", "chip=h100_sxm,a100", "system.devices=8")
     fastflow.evaluate("model=gemm", "model.m=64,128", "chip=v100_sxm")
     after = compiled()
-    assert len({kernel for kernel, _ in after}) > 100
+    assert len({kernel for kernel, _ in after}) > 30
     for kernel, signature in after - before:
         assert not re.search(r"readonly|, A[,)]", str(signature)), (kernel, signature)
