@@ -10,7 +10,7 @@ from fastflow.performance.kernel_times import HARDWARE
 from fastflow.physics.hardware.chip import generate
 from fastflow.physics.parallelism.memory.process import offered
 
-REQUESTS = "server.max_num_seqs"
+REQUESTS, PINNED = "server.max_num_seqs", "chip.pinned.dram_capacity_B"
 LARGE, SMALL = 1024, 256
 LARGE_MEMORY = 70 * 2.0**30
 _AS_SMALL = "A100"
@@ -24,7 +24,10 @@ def with_defaults(inputs: Inputs) -> Inputs:
     is_auto = inputs[REQUESTS] == 0
     if not is_auto.any():
         return inputs
-    capacity = compute_unique(generate, inputs, *HARDWARE, cached=True).dram.capacity
+    if PINNED in inputs:
+        capacity = inputs[PINNED]
+    else:
+        capacity = compute_unique(generate, inputs, *HARDWARE, cached=True).dram.capacity
     is_large = (offered(inputs, capacity) >= LARGE_MEMORY) & (
         np.char.find(inputs["chip.name"], _AS_SMALL) < 0
     )

@@ -268,10 +268,10 @@ def _change(base: Kernel, precision: Precision, is_matrix: bool) -> Kernel:
     """Return the update of weights; of matrices, with attributes where all of a matrix is needed."""
     traffic, flop = precision.update_traffic(is_matrix), precision.update_flop(is_matrix)
     change = base._replace(label="update", per_element=PerElement(traffic, flop))
-    iterations = of_rules(precision.optimizer, is_matrix, lambda rule: rule.iterations)
+    iterations = of_rules(precision.optimizer, is_matrix, "iterations")
     if not np.any(iterations > 0.0):
         return change
-    gathered = of_rules(precision.optimizer, is_matrix, lambda rule: rule.gathered)
+    gathered = of_rules(precision.optimizer, is_matrix, "gathered")
     attributes = {NEWTON_SCHULZ: iterations, MOVED: traffic, PASSED: flop, GATHERED: gathered}
     return change._replace(attributes=attributes)
 

@@ -23,7 +23,7 @@ Every rule begins with the clipping of the gradient, and none has weight decay. 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -117,21 +117,29 @@ def rule_of(optimizer: Optimizer, is_matrix: bool) -> Rule:
     return optimizer.matrix if is_matrix and optimizer.matrix is not None else optimizer.rule
 
 
-def of_rules(index: Floats | float, is_matrix: bool, value: Callable[[Rule], float]) -> Floats:
-    """Return a value of the rule of optimizers, shaped as `index`: their numbers among `OPTIMIZERS`."""
+def _table_of_rules(is_matrix: bool, count: int) -> Floats:
+    """Return the values of the rules of the first optimizers, (count, fields of `Rule`)."""
+    rules = [rule_of(OPTIMIZERS[_name_of(number)], is_matrix) for number in range(count)]
+    return np.array(rules, dtype=np.float64)
+
+
+_table_of_built_ins = lru_cache(maxsize=2)(_table_of_rules)
+
+
+def of_rules(index: Floats | float, is_matrix: bool, field: str) -> Floats:
+    """Return a field of the rule of optimizers, shaped as `index`: their numbers among `OPTIMIZERS`."""
     numbers = np.asarray(index).astype(np.int64)
-    values = np.zeros(max(int(numbers.max(initial=0)) + 1, len(OPTIMIZERS.built_in)))
-    of_packages = np.unique(numbers[numbers >= len(OPTIMIZERS.built_in)]).tolist()
-    for number in (*range(len(OPTIMIZERS.built_in)), *of_packages):
-        values[number] = value(rule_of(OPTIMIZERS[_name_of(number)], is_matrix))
-    selected: Floats = values[numbers]
+    count, built_in = int(numbers.max(initial=0)) + 1, len(OPTIMIZERS.built_in)
+    has_package = count > built_in
+    table = _table_of_rules(is_matrix, count) if has_package else _table_of_built_ins(is_matrix, built_in)
+    selected: Floats = table[numbers, Rule._fields.index(field)]
     return selected
 
 
 def state_numbers(index: Floats) -> StateNumbers:
     """Return the numbers of state of weights; index: of every point's optimizer, (points,)."""
-    matrix, other = (of_rules(index, is_matrix, lambda rule: rule.states) for is_matrix in (True, False))
-    return StateNumbers(matrix, other, of_rules(index, False, lambda rule: float(rule.factored)) > 0.0)
+    matrix, other = (of_rules(index, is_matrix, "states") for is_matrix in (True, False))
+    return StateNumbers(matrix, other, of_rules(index, False, "factored") > 0.0)
 
 
 def orthogonalizes(inputs: Inputs) -> Bools:
@@ -139,5 +147,5 @@ def orthogonalizes(inputs: Inputs) -> Bools:
     training: Bools = inputs["model.training"]
     if KEY not in inputs:
         return np.zeros(training.size, dtype=np.bool_)
-    iterations: Floats = of_rules(index_of(inputs[KEY]), True, lambda rule: rule.iterations)
+    iterations: Floats = of_rules(index_of(inputs[KEY]), True, "iterations")
     return training & (iterations > 0.0)

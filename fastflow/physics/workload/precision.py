@@ -16,7 +16,6 @@ once (Transformer Engine keeps them between micro-batches).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +36,7 @@ from fastflow.physics.workload.data_types import (
     UNMODELLED,
     WIDE,
 )
-from fastflow.physics.workload.optimizers import Rule, index_of, of_rules
+from fastflow.physics.workload.optimizers import index_of, of_rules
 
 FORMATS = DATA_TYPES
 _SIZED = {**FORMATS, UNMODELLED: FORMATS[WIDE[0]]}  # of which sizes are read before it is refused
@@ -98,28 +97,28 @@ class Precision(NamedTuple):
     state_flop: Floats  # operations that convert it for the update
     optimizer: Floats  # its number among `optimizers.OPTIMIZERS`
 
-    def _rules(self, is_matrix: bool, value: Callable[[Rule], float]) -> Floats:
-        return of_rules(self.optimizer, is_matrix, value)
+    def _rules(self, is_matrix: bool, field: str) -> Floats:
+        return of_rules(self.optimizer, is_matrix, field)
 
     def update_traffic(self, is_matrix: bool = False) -> Floats:
         """Return the bytes that updating one weight moves: gradient in, weight and states in and out.
 
         is_matrix: of a matrix in a hidden layer. Numbers of state for whole rows and columns are left out.
         """
-        reads = self._rules(is_matrix, lambda rule: rule.weight_reads)
+        reads = self._rules(is_matrix, "weight_reads")
         kept = np.where(self.master > 0.0, self.master, self.weight)
         weight = reads * kept + np.where(self.master > 0.0, self.master + self.weight, self.weight)
         quantising = np.where(self.copies > 0.0, self.weight + self.copies, 0.0)
-        gradient = self._rules(is_matrix, lambda rule: rule.gradient_reads) * self.gradient
-        states = self._rules(is_matrix, lambda rule: rule.states) * self.state
-        scratch = self._rules(is_matrix, lambda rule: rule.scratch)
+        gradient = self._rules(is_matrix, "gradient_reads") * self.gradient
+        states = self._rules(is_matrix, "states") * self.state
+        scratch = self._rules(is_matrix, "scratch")
         traffic: Floats = gradient + weight + 2.0 * states + quantising + scratch
         return traffic
 
     def update_flop(self, is_matrix: bool = False) -> Floats:
         """Return the operations that updating one weight takes; is_matrix: as of `update_traffic`."""
-        states = self._rules(is_matrix, lambda rule: rule.states)
-        flop: Floats = self._rules(is_matrix, lambda rule: rule.flop) + states * self.state_flop
+        states = self._rules(is_matrix, "states")
+        flop: Floats = self._rules(is_matrix, "flop") + states * self.state_flop
         return flop
 
 

@@ -45,7 +45,7 @@ def test_one_that_a_package_adds(monkeypatch):
     OPTIMIZERS.register("three", Optimizer("three", Rule(states=3.0, flop=20.0)))
     names = np.array(["adam", "three", "muon"])
     assert index_of(names).tolist() == [2.0, float(len(OPTIMIZERS) - 1), 6.0]
-    assert of_rules(index_of(names), True, lambda rule: rule.states).tolist() == [2.0, 3.0, 1.0]
+    assert of_rules(index_of(names), True, "states").tolist() == [2.0, 3.0, 1.0]
     row = fastflow.evaluate(*TORCHTUNE, "model.optimizer=three").iloc[0]
     assert row["optimizer_B"] == 12 * row["gradient_B"] / 2
 
