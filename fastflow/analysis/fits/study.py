@@ -15,6 +15,7 @@ import pandas as pd
 from fastflow.config.composer import Composer
 from fastflow.config.messages import sets
 from fastflow.core.errors import InputError
+from fastflow.core.tables import Inputs
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, naming_errors, refuse_others
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
@@ -55,13 +56,13 @@ def fits(composer: Composer, overrides: Sequence[str], listener: Listener = SILE
         raise InputError("output", "a folder", "null: fits prints a table, and leaves no dataset")
     given = with_auto(overrides)
     run = _single_point(composer, given)
-    inputs = {key: column[0].item() for key, column in run.grid.first_inputs().items()}
-    work = SERVING if is_serving(run.grid.first_inputs()) else TRAINING
-    has_layers = has_layer_runs(run.grid.first_inputs())
+    columns = run.grid.first_inputs()
+    inputs = _values(columns)
+    work, has_layers = SERVING if is_serving(columns) else TRAINING, has_layer_runs(columns)
     ways = [way for way in WAYS.values() if way.work == work and (has_layers or not way.of_transformers)]
     listener.start(f"{1 + len(ways)} ways", 1 + len(ways), "ways")
     with naming_errors(composer, run):
-        rows = [_row(AS_GIVEN, (), predict_points(run.grid.first_inputs()))]
+        rows = [_row(AS_GIVEN, (), predict_points(columns))]
     listener.advance(1)
     for way in ways:
         row = _row_of_way(composer, given, way, inputs)
@@ -89,6 +90,11 @@ def _single_point(composer: Composer, overrides: Sequence[str]) -> Run:
     return run
 
 
+def _values(columns: Inputs) -> dict[str, Any]:
+    """Return the inputs of one point by key; columns: (1,)."""
+    return {key: column[0].item() for key, column in columns.items()}
+
+
 def _row_of_way(
     composer: Composer, given: Sequence[str], way: Way, inputs: Mapping[str, Any]
 ) -> dict[str, Any] | None:
@@ -101,7 +107,7 @@ def _row_of_way(
     try:
         run = _single_point(composer, (*kept, *changes))
         columns = run.grid.first_inputs()
-        if {key: column[0].item() for key, column in columns.items()} == inputs:
+        if _values(columns) == inputs:
             return None
         with naming_errors(composer, run):
             return _row(way.words, changes, predict_points(columns))

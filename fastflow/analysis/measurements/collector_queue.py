@@ -32,7 +32,7 @@ class Waits(NamedTuple):
     disk: float  # of a row, the median
 
 
-class Dealt(NamedTuple):
+class Schedule(NamedTuple):
     """Where and when cases ran; shape (cases,)."""
 
     device: Ints
@@ -61,20 +61,20 @@ def left_of_others(run: Floats, more: Floats, waits: Waits) -> Floats:
     """
     left = np.zeros((run.size, READINGS))
     for writing in np.random.default_rng(0).lognormal(np.log(waits.disk), SPREAD, (TIMES, run.size)):
-        left += left_in_readings(deal(run, waits.pause, writing), run, more)
+        left += left_in_readings(schedule_cases(run, waits.pause, writing), run, more)
     return left / TIMES
 
 
-def deal(run: Floats, pause: float, writing: Floats) -> Dealt:
+def schedule_cases(run: Floats, pause: float, writing: Floats) -> Schedule:
     """Return where and when cases run; writing: how long the rows take to write, in their order [s]."""
-    dealt = Dealt(np.zeros(run.size, dtype=np.int64), np.zeros(run.size))
+    schedule = Schedule(np.zeros(run.size, dtype=np.int64), np.zeros(run.size))
     steps = [(0.0, device, False) for device in range(DEVICES)]  # when, and whether it has a row to write
     heapify(steps)
     case, row, unlocked = 0, 0, 0.0
     while case < run.size:
         time, device, has_row = heappop(steps)
         if not has_row:
-            dealt.device[case], dealt.start[case] = device, time + pause
+            schedule.device[case], schedule.start[case] = device, time + pause
             heappush(steps, (time + pause + float(run[case]), device, True))
             case += 1
         elif time < unlocked:
@@ -83,22 +83,22 @@ def deal(run: Floats, pause: float, writing: Floats) -> Dealt:
             unlocked = time + float(writing[row])
             heappush(steps, (unlocked, device, False))
             row += 1
-    return dealt
+    return schedule
 
 
-def left_in_readings(dealt: Dealt, run: Floats, more: Floats) -> Floats:
+def left_in_readings(schedule: Schedule, run: Floats, more: Floats) -> Floats:
     """Return what the readings of each case have of the runs before on its device [W], (cases, readings)."""
-    order = np.argsort(dealt.device, kind="stable")
-    is_same = np.diff(dealt.device[order]) == 0
+    order = np.argsort(schedule.device, kind="stable")
+    is_same = np.diff(schedule.device[order]) == 0
     previous = np.full(run.size, -1)
     previous[order[1:][is_same]] = order[:-1][is_same]
-    ends, at = dealt.start + run, dealt.start[:, None] + READING_S * np.arange(READINGS)
+    ends, at = schedule.start + run, schedule.start[:, None] + READING_S * np.arange(READINGS)
     left, before = np.zeros(at.shape), previous.copy()
     while (before >= 0).any():
         rows = np.flatnonzero(before >= 0)
         run_of = before[rows]
-        since = np.maximum(dealt.start[run_of][:, None], at[rows] - MEAN_S)
+        since = np.maximum(schedule.start[run_of][:, None], at[rows] - MEAN_S)
         left[rows] += more[run_of][:, None] * np.maximum(ends[run_of][:, None] - since, 0.0) / MEAN_S
-        is_past = ends[run_of] <= dealt.start[rows] - MEAN_S
+        is_past = ends[run_of] <= schedule.start[rows] - MEAN_S
         before[rows] = np.where(is_past, -1, previous[run_of])
     return left

@@ -37,7 +37,6 @@ class LeastDevices(NamedTuple):
 
     devices: int  # where none fits, the number whose layouts need least of a device's memory
     fits: bool
-    tried: int  # numbers of devices whose layouts were looked at
 
 
 def resolve_devices(inputs: Inputs, rehearsed: bool = False) -> tuple[Inputs, Bools]:
@@ -57,7 +56,7 @@ def resolve_devices(inputs: Inputs, rehearsed: bool = False) -> tuple[Inputs, Bo
     first, inverse = unique_rows(auto.values(), rows.size)
     points = [take(auto, np.array([row])) for row in first.tolist()]
     if rehearsed:
-        least_of_points = [LeastDevices(max(2, int(point[PACKAGE][0])), True, 0) for point in points]
+        least_of_points = [LeastDevices(max(2, int(point[PACKAGE][0])), True) for point in points]
     else:
         least_of_points = [least_devices(point) for point in points]
     devices = np.array(inputs[DEVICES])
@@ -71,11 +70,11 @@ def least_devices(inputs: Inputs) -> LeastDevices:
 
     Raises InputError as the model does.
     """
-    counts, lowest = [*device_counts(0, int(inputs[PACKAGE][0]))], fewest_for_state(inputs)
+    counts, lowest = list(device_counts(0, int(inputs[PACKAGE][0]))), fewest_for_state(inputs)
     share_of_memory = serving.share_of_memory if is_serving(inputs) else rank.share_of_memory
     possible = [devices for devices in counts if devices >= lowest] or counts[-1:]
     closest, least_share, outside = possible[0], np.inf, None
-    for tried, devices in enumerate(possible, 1):
+    for devices in possible:
         try:
             share = share_of_memory(_on(inputs, devices))
         except InputError as error:
@@ -84,12 +83,12 @@ def least_devices(inputs: Inputs) -> LeastDevices:
             outside = outside or error
             continue
         if share <= 1.0:
-            return LeastDevices(devices, True, tried)
+            return LeastDevices(devices, True)
         if share < _CLOSER * least_share:
             closest, least_share = devices, share
     if outside is not None and least_share == np.inf:
         raise outside
-    return LeastDevices(closest, False, len(possible))
+    return LeastDevices(closest, False)
 
 
 def fewest_for_state(inputs: Inputs) -> float:

@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastflow
-from fastflow.analysis.measurements.collector_queue import Waits, deal, left_in_readings, left_of_others
+from fastflow.analysis.measurements.collector_queue import (
+    Waits,
+    left_in_readings,
+    left_of_others,
+    schedule_cases,
+)
 from fastflow.analysis.measurements.power_meter import MEAN_S, READING_S, READINGS, shown_after
 from tests.naive import collector_queue as naive
 
@@ -21,10 +26,10 @@ def test_cases_are_dealt_as_the_oracle_deals_them(cases, pause):
     run, writing, more = (
         (np.array(column) for column in zip(*cases, strict=True)) if cases else np.zeros((3, 0))
     )
-    dealt = deal(run, pause, writing)
+    schedule = schedule_cases(run, pause, writing)
     expected = naive.deal(run.tolist(), pause, writing.tolist())
-    assert list(zip(dealt.device.tolist(), dealt.start.tolist(), strict=True)) == expected
-    left = left_in_readings(dealt, run, more)
+    assert list(zip(schedule.device.tolist(), schedule.start.tolist(), strict=True)) == expected
+    left = left_in_readings(schedule, run, more)
     assert left.shape == (run.size, READINGS)
     watts = naive.left_in_readings(expected, run.tolist(), more.tolist(), READING_S, MEAN_S, 5e-3)
     for row, of_row in zip(left, watts, strict=True):

@@ -82,10 +82,15 @@ def liger_chunks(size: Sizes) -> Size:
     return chunks if isinstance(ratio, np.ndarray) else int(chunks)
 
 
+def _gradients(network: Network, i: int, kernel: Kernel, precision: Precision) -> tuple[list[Kernel], Kernel]:
+    """Return the gradients of the head, and of these that of its weights."""
+    gradients = product.TYPE.backward(network, i, kernel, precision)
+    return gradients, next(gradient for gradient in gradients if gradient.kind == WEIGHT_GRADIENT)
+
+
 def _backward_in_chunks(network: Network, i: int, kernel: Kernel, precision: Precision) -> list[Kernel]:
     """Return the gradients of the head; each chunk adds its gradient of the weights to the sum."""
-    gradients = product.TYPE.backward(network, i, kernel, precision)
-    of_weights = next(gradient for gradient in gradients if gradient.kind == WEIGHT_GRADIENT)
+    gradients, of_weights = _gradients(network, i, kernel, precision)
     further: Any = network.nodes[i].node.steps - 1.0
     added = of_weights._replace(
         label=f"{of_weights.label} by chunk", kind=ON_WEIGHTS, rows=1, gradient=NO_GRADIENT,
@@ -99,8 +104,7 @@ def _backward_recomputed(network: Network, i: int, kernel: Kernel, precision: Pr
 
     It has the sides of the product of the weights' gradient, in another order.
     """
-    gradients = product.TYPE.backward(network, i, kernel, precision)
-    of_weights = next(gradient for gradient in gradients if gradient.kind == WEIGHT_GRADIENT)
+    gradients, of_weights = _gradients(network, i, kernel, precision)
     recomputed = of_weights._replace(
         label=f"{network.nodes[i].node.name} recomputed", gradient=NO_GRADIENT, comm=kernel.comm,
         per_element=PerElement(0.0, UNCOUNTED),
