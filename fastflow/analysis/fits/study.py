@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from fastflow.config.composer import Composer
-from fastflow.config.messages import sets
+from fastflow.config.messages import key_of, sets
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Inputs
+from fastflow.core.tables import values_of
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, naming_errors, refuse_others
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points
@@ -32,6 +32,8 @@ _LAYOUT = ("strategy", "microbatch", "recompute", "zero", "split")
 _MEMORY = ("footprint_B", "dram_offered_B")
 _NUMBERS = {"devices": "", "footprint_B": "B", "dram_offered_B": "B", "tokens_per_s": "1/s", "time_s": "s"}
 """Numeric columns and their units."""
+_WHOLE = {"devices", "microbatch", "zero"}
+"""Columns of whole numbers, some of them missing."""
 RELATIVE, RELATIVE_DEVICE = "relative_time", "relative_device_time"
 
 
@@ -57,7 +59,7 @@ def fits(composer: Composer, overrides: Sequence[str], listener: Listener = SILE
     given = with_auto(overrides)
     run = _single_point(composer, given)
     columns = run.grid.first_inputs()
-    inputs = _values(columns)
+    inputs = dict(values_of(columns))
     work, has_layers = SERVING if is_serving(columns) else TRAINING, has_layer_runs(columns)
     ways = [way for way in WAYS.values() if way.work == work and (has_layers or not way.of_transformers)]
     listener.start(f"{1 + len(ways)} ways", 1 + len(ways), "ways")
@@ -90,11 +92,6 @@ def _single_point(composer: Composer, overrides: Sequence[str]) -> Run:
     return run
 
 
-def _values(columns: Inputs) -> dict[str, Any]:
-    """Return the inputs of one point by key; columns: (1,)."""
-    return {key: column[0].item() for key, column in columns.items()}
-
-
 def _row_of_way(
     composer: Composer, given: Sequence[str], way: Way, inputs: Mapping[str, Any]
 ) -> dict[str, Any] | None:
@@ -103,11 +100,11 @@ def _row_of_way(
     A way that does not apply to the model, the chip or a type has the reason alone.
     """
     changes = way.overrides_of(inputs)
-    kept = [text for text in given if not sets(changes, text.lstrip("+").partition("=")[0])]
+    kept = [text for text in given if not sets(changes, key_of(text))]
     try:
         run = _single_point(composer, (*kept, *changes))
         columns = run.grid.first_inputs()
-        if _values(columns) == inputs:
+        if dict(values_of(columns)) == inputs:
             return None
         with naming_errors(composer, run):
             return _row(way.words, changes, predict_points(columns))
@@ -125,6 +122,8 @@ def _row(words: str, changes: Sequence[str], predicted: Predicted) -> dict[str, 
 
     row = {"way": words, "overrides": " ".join(changes), "fits": _has_memory(value)}
     row |= {name: value(name) for name in ("devices", *_LAYOUT, *_MEMORY)}
+    if not row["fits"] and value("reason_code") != "memory":
+        row["devices"] = None  # refused on any number
     rate = value("tokens_per_s")
     row["tokens_per_s"] = rate if rate is not None and rate == rate else value("prefill_tokens_per_s")
     return row | {"time_s": value("time_s"), "reason": value("reason")}
@@ -148,7 +147,8 @@ def _with_relative(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.dropna(axis=1, how="all")
     for name in _NUMBERS:
         rows[name] = pd.to_numeric(rows.get(name, np.nan), errors="coerce")
-    rows["devices"] = rows["devices"].astype("Int64")
+    for name in _WHOLE & set(rows):
+        rows[name] = rows[name].astype("Int64")
     rate = rows["tokens_per_s"].where(rows["tokens_per_s"].notna(), 1.0 / rows["time_s"])
     time = (1.0 / rate).where(rows["fits"])
     device_time = time * rows["devices"].astype(float)

@@ -31,8 +31,8 @@ from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kind
 from fastflow.physics.workload.models.transformer.mixer import MIXERS, LayerCache
 from fastflow.physics.workload.precision import Precision, precision
 
-TOTAL, STATIC, FREE = "total", "static", "free"
-"""How a server sizes its caches (`server.memory_fraction_of`)."""
+STATIC, FREE = "static", "free"
+"""How a server sizes its caches (`server.memory_fraction_of`), where not by all memory."""
 _READ_BY_MIXERS = ("model.", "serve.", "server.")  # sections of the inputs that `Mixer.cache` gets
 _KERNEL_BLOCK = 16  # tokens that attention's kernels read at a time, of which a page holds a multiple
 
@@ -182,9 +182,8 @@ def _room_for_caches(
     share of what it has after its start, and subtracts the weights alone; TensorRT-LLM takes a share of what
     such a run leaves free. None of them can take what is not there.
     """
-    rule, share = inputs["server.memory_fraction_of"], inputs["server.gpu_memory_utilization"]
+    rule, share = inputs["server.memory_fraction_of"], _share_of_memory(inputs, layouts, capacity)
     room = offered(inputs, capacity)
-    share = np.where(share > 0.0, share, static_share(inputs, capacity, layouts))
     started = room - taken.communicators - inputs["memory.context"]
     fixed = weights + work + taken.libraries[:, None]
     free = (started - inputs["server.graph_memory"])[:, None] - fixed
@@ -195,6 +194,14 @@ def _room_for_caches(
     )
     caches: Floats = np.minimum(by_rule, free)
     return caches
+
+
+def _share_of_memory(inputs: Inputs, layouts: ServerLayouts, capacity: Floats) -> Floats:
+    """Return the share of memory that servers take, as given or by SGLang's rule, (points,)."""
+    share: Floats = inputs["server.gpu_memory_utilization"]
+    if (share > 0.0).all():
+        return share
+    return np.where(share > 0.0, share, static_share(inputs, capacity, layouts))
 
 
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:
@@ -230,16 +237,15 @@ def memory_need(inputs: Inputs, layouts: ServerLayouts, room: Room, capacity: Fl
 
     The inverse of the rule by which the server sizes its caches.
     """
-    share = inputs["server.gpu_memory_utilization"]
-    share = np.where(share > 0.0, share, static_share(inputs, capacity, layouts))
-    rule, fixed = inputs["server.memory_fraction_of"], room.weights + room.work + room.libraries
+    rule, share = inputs["server.memory_fraction_of"], _share_of_memory(inputs, layouts, capacity)
+    profiled = room.weights + room.work + room.libraries
     by_rule = np.select(
         [rule == STATIC, rule == FREE],
         [
             (room.weights + cache) / share + room.communicators + room.context,
-            fixed + room.outside + cache / share,
+            room.fixed + cache / share,
         ],
-        (fixed + cache) / share,
+        (profiled + cache) / share,
     )
-    total = np.maximum(by_rule, fixed + room.outside + cache)
+    total = np.maximum(by_rule, room.fixed + cache)
     return Need(total, offered(inputs, capacity), room.weights, room.work, cache)

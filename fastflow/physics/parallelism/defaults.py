@@ -42,6 +42,15 @@ def zero_stage(inputs: Inputs) -> Ints:
     return stage
 
 
+def frees_weights(inputs: Inputs) -> Bools:
+    """Return whether devices with the same weights shard them, and free them after a pass, (points,).
+
+    inputs: as of `zero_stage`, and `parallel.reshard_after_forward`.
+    """
+    frees: Bools = (zero_stage(inputs) >= 3) & inputs["parallel.reshard_after_forward"]
+    return frees
+
+
 def copies_embedding(inputs: Inputs) -> Bools:
     """Return whether the last of several stages has a copy of the first stage's embedding, (points,).
 

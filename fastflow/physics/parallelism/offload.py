@@ -20,7 +20,7 @@ import numpy as np
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import Reasons
 from fastflow.core.tables import Bools, Floats, Inputs
-from fastflow.physics.parallelism.defaults import zero_stage
+from fastflow.physics.parallelism.defaults import frees_weights, zero_stage
 from fastflow.physics.parallelism.options import OFFLOAD_DEVICES, OFFLOAD_UPDATES, OFFLOADS
 from fastflow.physics.workload.optimizers import KEY as OPTIMIZER_KEY
 from fastflow.physics.workload.optimizers import OPTIMIZERS
@@ -49,8 +49,7 @@ def offload_of(inputs: Inputs) -> Offload:
     `.host_bandwidth`, `.nvme_bandwidth`, `.host_memory_bandwidth`.
     """
     offloaded = inputs["parallel.offload"]
-    frees = (zero_stage(inputs) == 3) & inputs["parallel.reshard_after_forward"]
-    weights = (offloaded == WEIGHTS) | ((offloaded == ALL) & frees)
+    weights = (offloaded == WEIGHTS) | ((offloaded == ALL) & frees_weights(inputs))
     optimizer = (offloaded == OPTIMIZER) | (offloaded == ALL) | weights
     on_drives = inputs["parallel.offload_device"] == NVME
     return Offload(

@@ -11,7 +11,7 @@ from fastflow.analysis.measurements.collector_queue import Waits, left_of_cases
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.memory_limit import LimitedByMemory
 from fastflow.analysis.measurements.prompt_cases import prompt_cases
-from fastflow.core.tables import Columns, Floats, Ints
+from fastflow.core.tables import Columns, Floats, Ints, take
 from fastflow.physics.timing.warm_cache import COPIES
 from fastflow.physics.workload.precision import precision
 
@@ -35,6 +35,12 @@ def pauses(inputs: Columns, of_prompts: float, of_decoding: Floats | float) -> F
     of_prompts, of_decoding: of rows of these [s].
     """
     return np.where(inputs["model.phase"] == "decode", of_decoding, of_prompts)
+
+
+def whole_prompts(inputs: Columns) -> Ints:
+    """Return which rows of attention are prompts without tokens before them."""
+    is_prompt = inputs["model.phase"] == "prefill"
+    return np.flatnonzero(is_prompt & (inputs["model.q_len"] == inputs["model.kv_len"]))
 
 
 @register
@@ -68,20 +74,17 @@ class Attentions(LimitedByMemory):
 
     def left_before(self, inputs: Columns) -> tuple[Ints, Floats]:
         """Return which rows are prompts, and what their readings have of the collector's cases before [W]."""
-        is_prompt = inputs["model.phase"] == "prefill"
-        which = np.flatnonzero(is_prompt & (inputs["model.q_len"] == inputs["model.kv_len"]))
+        which = whole_prompts(inputs)
         if not which.size:
             return super().left_before(inputs)
-        sizes, case = prompt_cases({key: column[which] for key, column in inputs.items()})
-        row = {key: column[which[:1]] for key, column in inputs.items()}
-        return which, left_of_cases(row, sizes, _PROMPT_WAITS)[case]
+        sizes, case = prompt_cases(take(inputs, which))
+        return which, left_of_cases(take(inputs, which[:1]), sizes, _PROMPT_WAITS)[case]
 
     def smaller_before(self, inputs: Columns) -> tuple[Ints, Columns]:
         """Return which rows decode, and their runs before with fewer keys of as many sequences."""
         keys = inputs["model.kv_len"]
         which = np.flatnonzero((inputs["model.phase"] == "decode") & (keys >= 2 * _LONGER))
-        cases = {key: column[which] for key, column in inputs.items()}
-        return which, cases | {"model.kv_len": keys[which] // _LONGER}
+        return which, take(inputs, which) | {"model.kv_len": keys[which] // _LONGER}
 
     def bytes_moved(self, inputs: Columns) -> Floats:
         """Return the bytes of separate keys and values that decoding reads.

@@ -11,8 +11,8 @@ import numpy as np
 
 from fastflow.analysis.measurements.collector_queue import Waits, left_of_cases
 from fastflow.analysis.measurements.kind import Measurements, register
-from fastflow.analysis.measurements.kinds.attention import SIZES, pauses
-from fastflow.core.tables import Columns, Floats, Ints
+from fastflow.analysis.measurements.kinds.attention import SIZES, pauses, whole_prompts
+from fastflow.core.tables import Columns, Floats, Ints, take
 from fastflow.physics.workload.precision import precision
 
 _PAUSE, _PAUSE_OF_TOKEN = 0.5, 20e-9
@@ -48,8 +48,7 @@ class LatentAttentions(Measurements):
 
         Prompts of other sizes are taken as the next case.
         """
-        is_prompt = inputs["model.phase"] == "prefill"
-        which = np.flatnonzero(is_prompt & (inputs["model.q_len"] == inputs["model.kv_len"]))
+        which = whole_prompts(inputs)
         if not which.size:
             return super().left_before(inputs)
         element = precision(inputs).cache[which]
@@ -64,8 +63,7 @@ class LatentAttentions(Measurements):
             "model.q_len": lengths, "model.kv_len": lengths, "model.batch": prompts, "model.heads": -heads,
             "precision.cache": np.array([types[-size] for size in sizes.tolist()]),
         }  # fmt: skip
-        row = {key: column[which[:1]] for key, column in inputs.items()}
-        left = left_of_cases(row, sizes_of_cases, _PROMPT_WAITS)
+        left = left_of_cases(take(inputs, which[:1]), sizes_of_cases, _PROMPT_WAITS)
         kv_len, batch, of_heads = (inputs[f"model.{key}"][which] for key in ("kv_len", "batch", "heads"))
         keys = zip(*(column.tolist() for column in (kv_len, batch, -element, -of_heads)), strict=True)
         at = [bisect_left(cases, key) for key in keys]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
-from fastflow.physics.parallelism.defaults import sums_each_microbatch, zero_stage
+from fastflow.physics.parallelism.defaults import frees_weights, sums_each_microbatch, zero_stage
 from fastflow.physics.parallelism.memory.buffers import Buffers, zero_buffers
 from fastflow.physics.parallelism.memory.gradients import gradient_buffers
 from fastflow.physics.parallelism.memory.layers import (
@@ -269,7 +269,7 @@ def footprint(
     full_bytes, shard_bytes = np.zeros((2, zero.size))
     # until the last micro-batch, a device has all of its gradients where nothing reduces them before
     shards_grad = (zero >= 2) & (sums_each_microbatch(inputs, pipeline.stages) | (not has_layer_runs(inputs)))
-    sharded = [zero >= 1, shards_grad, (zero >= 3) & inputs["parallel.reshard_after_forward"]]
+    sharded = [zero >= 1, shards_grad, frees_weights(inputs)]
     for is_sharded, size in zip(sharded, element_bytes, strict=True):
         full_bytes += np.where(is_sharded, 0.0, size)
         shard_bytes += np.where(is_sharded, size, 0.0)

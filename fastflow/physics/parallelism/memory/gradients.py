@@ -55,13 +55,17 @@ def separate_gradients(graph: Graph, local: LocalKernels, fuses: Bools) -> Float
             if not fuses[p]:
                 result[p] = max(result[p], local.batch[row] * weight)
                 continue
-            is_new = graph.layer.kind[row] == HIDDEN
+            if graph.layer.kind[row] != HIDDEN:
+                continue
+            is_new = True
             for other in range(first, row):
-                is_new &= not (
+                if (
                     graph.kind[other] == WEIGHT_GRADIENT
                     and local.inner[other] == local.inner[row]
                     and local.cols[other] == local.cols[row]
-                )
+                ):
+                    is_new = False
+                    break
             if is_new:
                 result[p] += weight
     return result

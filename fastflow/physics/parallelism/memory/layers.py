@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
-from fastflow.physics.parallelism.defaults import zero_stage
+from fastflow.physics.parallelism.defaults import frees_weights
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.workload.graph import (
@@ -37,7 +37,7 @@ class LayerMemory(NamedTuple):
     states: Floats  # numbers of optimizer state of the weights
     sharded_states: Floats  # the same of sharded weights
     # weights without gradient and optimizer state; those of a base by their bytes, as a share of a trained
-    # weight's, and sharded where `sharded_base` says so: other frozen weights no devices shard
+    # weight's, and sharded where `frees_weights` says so: other frozen weights no devices shard
     frozen: Floats
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
@@ -116,19 +116,10 @@ def layer_memory(
     rows = np.flatnonzero(graph.memory.weights == BASE)
     point = graph.point[rows]
     elements = 1.0 * local.batch[rows] * local.inner[rows] * local.cols[rows]
-    elements = np.where(sharded_base(inputs)[point], np.ceil(elements / local.owners[rows]), elements)
+    elements = np.where(frees_weights(inputs)[point], np.ceil(elements / local.owners[rows]), elements)
     elements *= graph.attributes[BASE_BYTES][rows] / precision.weight[point]
     of_layers = np.bincount(first[point] + graph.layer.number[rows], elements, int(first[-1]))
     return memory._replace(frozen=memory.frozen + of_layers)
-
-
-def sharded_base(inputs: Inputs) -> Bools:
-    """Return whether devices with the same weights shard those of a frozen base, as ZeRO-3 does; (points,).
-
-    inputs: as of `zero_stage`, and `parallel.reshard_after_forward`.
-    """
-    shards: Bools = (zero_stage(inputs) >= 3) & inputs["parallel.reshard_after_forward"]
-    return shards
 
 
 def conversion_buffer(graph: Graph, local: LocalKernels, precision: Precision) -> Floats:

@@ -199,10 +199,10 @@ def _time_second_kernel(gemm: Gemm, parts: float, serving: float) -> float:
 
     One trip brings the sums and one takes C away. None goes to main memory, since the cache has the sums.
     """
-    c = gemm.batch * gemm.m * gemm.n * gemm.output
     overheads = gemm.overheads
     trips = 2.0 * (overheads.latency - gemm.cache.beyond)
-    return float(overheads.launch + overheads.late + trips + (_written(gemm, parts) + c) / serving)
+    moved = _written(gemm, parts) + _written(gemm, 1.0)
+    return float(overheads.launch + overheads.late + trips + moved / serving)
 
 
 @lean_kernel
@@ -269,7 +269,6 @@ def _move_outside(
     side: of the square of C that concurrent blocks cover. Of parts the first kernel alone counts.
     """
     a, b, private = block.a, block.b, gemm.private
-    c = gemm.batch * gemm.m * gemm.n * gemm.output
     columns_once = b * gemm.weight / min(gemm.reads.cluster, blocks)
     moved[private + 1] = blocks * block.depth * (a * gemm.size + columns_once) + _written(gemm, block.parts)
     rows, columns = gemm.batch * gemm.m * gemm.k * gemm.size, gemm.batch * gemm.k * gemm.n * gemm.weight
@@ -281,7 +280,7 @@ def _move_outside(
         moved[level] = rows * row_reads * (1.0 - cached.rows) + columns * column_reads * (
             1.0 - cached.columns
         )
-        moved[level] += c * (1.0 - cached.output)
+        moved[level] += _written(gemm, 1.0) * (1.0 - cached.output)
 
 
 @lean_kernel
@@ -324,7 +323,7 @@ def _time_blocks(gemm: Gemm, block: Block, memory: Memory, costs: Costs, best: f
         served, driven = memory.bandwidth[level], memory.driven[level]
         times[1 + level] = level_time(costs.moved[level], served, driven, idle)
     if block.parts > 1.0:  # of the second kernel
-        costs.moved[private + 1] += _written(gemm, block.parts) + gemm.batch * gemm.m * gemm.n * gemm.output
+        costs.moved[private + 1] += _written(gemm, block.parts) + _written(gemm, 1.0)
     filling = waves * block.depth * (a * gemm.size + b * gemm.weight) / gemm.reads.fill
     times[private + 2] = max(times[private + 2], steps, filling)
     times[levels + 2] = launch
