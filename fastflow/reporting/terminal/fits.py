@@ -25,7 +25,7 @@ def show(result: Fits) -> None:
 
 def parts(result: Fits) -> Iterator[Part]:
     """Yield the ways of a point as a table, the reasons of those that do not fit, and what would fit."""
-    rows = records(result.rows)
+    rows = records(result.rows.astype(object).where(result.rows.notna(), None))
     work, offered = "Serving" if result.serves else "Training", _size(rows[0].get("dram_offered_B"))
     heads = [("way", False), ("devices", True), ("strategy", False), *([] if result.serves else _LAYOUT)]
     heads += [("memory", True), ("tokens/s", True), ("time", True), ("device time", True)]
@@ -55,7 +55,7 @@ def parts(result: Fits) -> Iterator[Part]:
 
 
 def _is_known(value: Any) -> bool:
-    return value is not None and value == value
+    return value is not None
 
 
 def _text(value: Any) -> str:

@@ -114,3 +114,17 @@ def test_the_command_prints_the_table(cli):
     assert "none fits" in text
     assert "QLoRA" in text
     assert "model.lora.base_dtype=nf4" in text
+
+
+@pytest.mark.parametrize("overrides", [("precision.no_such_key=1",), ("model.dtype=int4_unknown",)])
+def test_a_refused_way_has_its_reason_and_no_numbers(overrides, cli, monkeypatch):
+    monkeypatch.setattr(WAYS, "_things", dict(WAYS._things))
+    monkeypatch.setattr(WAYS, "built_in", WAYS.built_in)
+    WAYS.register("refused", Way("refused", TRAINING, overrides))
+    code, lines, _ = cli(main, *TRAINED, "system.devices=64")
+    assert code == 0
+    row = next(line for line in lines if line.startswith("refused ")).split()
+    assert set(row[1:]) == {"-"}
+    assert any(line.startswith(f"refused: {overrides[0].partition('=')[0]}") for line in lines)
+    zero = next(line for line in lines if line.startswith("as given")).split()[4]
+    assert zero.isdigit()
