@@ -5,6 +5,7 @@ The device is one of the stage with the largest footprint. Its largest step is `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import nan
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ from fastflow.physics.parallelism.memory.timeline import (
     idle_step,
     walk_blocks,
 )
-from fastflow.physics.parallelism.offload import offload_of
+from fastflow.physics.parallelism.offload import offloads_activations
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.pipeline_order import ZERO_BUBBLE
 from fastflow.physics.schedule.stage_blocks import WEIGHT
@@ -65,6 +66,13 @@ class MemoryTimeline(NamedTuple):
     def peak_name(self) -> str:
         """The step with the most bytes, in words."""
         return self.names[self.peak]
+
+    def spans(self) -> Iterator[tuple[float, float, StepBytes]]:
+        """Yield what is allocated from when to when [s], also between a step's end and the next one."""
+        for entry, later in zip(self.steps, [*self.steps[1:], None], strict=True):
+            yield entry.start, entry.end, entry.bytes
+            if later is not None and later.start > entry.end:
+                yield entry.end, later.start, entry.after
 
 
 class _Layers(NamedTuple):
@@ -151,7 +159,8 @@ def _stage_layers(prediction: Prediction, p: int, stage: int) -> _Layers | None:
 
 def _tensors(prediction: Prediction, p: int, stage: int, layers: _Layers | None) -> StageTensors:
     """Return what a device of a stage of a point has [B]."""
-    memory, pipe = prediction.footprint, prediction.pipeline
+    memory, pipe, point = prediction.footprint, prediction.pipeline, prediction.timed[p]
+    is_trained = bool(prediction.inputs["model.training"][point])
     parts = memory.buffer_parts
     recomputed, loss, hidden, on_device = float(parts.recomputed[p]), 0.0, 0.0, 0.0
     kept = float(memory.activations[p])
@@ -162,8 +171,7 @@ def _tensors(prediction: Prediction, p: int, stage: int, layers: _Layers | None)
         )
         kept /= in_flight(order, stages, stage, chunks, microbatches)
     else:
-        size = float(prediction.precision.activation[p])
-        size *= float(prediction.inputs["model.training"][prediction.timed[p]])
+        size = float(prediction.precision.activation[p]) * is_trained
         table, has_layer = prediction.layers, layers.counts > 0
         recomputed = size * _most(table.activations_without_recompute[layers.rows], layers.recomputed > 0)
         loss = size * _most(table.transient[layers.rows], has_layer)
@@ -171,12 +179,11 @@ def _tensors(prediction: Prediction, p: int, stage: int, layers: _Layers | None)
         border = _borders(table, pipe.chunks, p, stage, int(pipe.stages[p]))
         each = _kept_of_layers(table, layers)
         kept = size * (float(each.sum()) + border) / chunks
-        if offload_of(prediction.inputs).activations[prediction.timed[p]]:
+        if offloads_activations(prediction.inputs["parallel.offload"][point]):
             hidden = size * float(each[:, layers.hidden].sum()) / chunks
             on_device = size * _two_largest(table, layers)
     of_backward = float((parts.scattered + parts.gradients)[p])
     passes = float((parts.gathered + parts.converted)[p])
-    is_trained = bool(prediction.inputs["model.training"][prediction.timed[p]])
     return StageTensors(
         weights=float(memory.weights[p]),
         gradients=float(memory.gradients[p]),

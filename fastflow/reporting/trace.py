@@ -133,11 +133,10 @@ def _memory_events(timeline: MemoryTimeline) -> Iterator[Event]:
 
     A counter changes where a step begins, and where it ends before the next one begins.
     """
-    steps = timeline.steps
-    for entry, later in zip(steps, [*steps[1:], None], strict=True):
-        yield _counters(timeline.stage, entry.start, entry.bytes)
-        if later is None or later.start > entry.end:
-            yield _counters(timeline.stage, entry.end, entry.after)
+    for start, _, sizes in timeline.spans():
+        yield _counters(timeline.stage, start, sizes)
+    last = timeline.steps[-1]
+    yield _counters(timeline.stage, last.end, last.after)
 
 
 def _counters(stage: int, at: float, sizes: StepBytes) -> Event:

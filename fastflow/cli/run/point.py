@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import numpy as np
-
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.reasons.codes import Reason
 from fastflow.engine.dataset.folder import RANKING
@@ -67,13 +65,12 @@ def run_point(run: Run, output: str) -> None:
 def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> None:
     """Print the breakdown of a point."""
     if run.grid.served:
-        from fastflow.core.tables import take
         from fastflow.performance.serving.columns import prefill_chip_columns
         from fastflow.performance.serving.requests.lengths import with_lengths
         from fastflow.reporting.terminal.serving import show_served
 
-        of_point = take(dict(result.prediction.inputs), np.array([result.point]))
-        load_inputs = dict(with_lengths(run.grid.first_inputs())) | {DEVICES: of_point[DEVICES]}
+        devices = result.prediction.inputs[DEVICES][[result.point]]
+        load_inputs = dict(with_lengths(run.grid.first_inputs())) | {DEVICES: devices}
         prefill = prefill_chip_columns(load_inputs)
         show_served(
             row, {key: column[0] for key, column in load_inputs.items()},

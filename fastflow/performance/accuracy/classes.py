@@ -42,7 +42,7 @@ MODES = ("continuous",)
 _EXPERTS = "model.experts"
 _THRESHOLDS = {
     "model.training": 0.0, "system.devices": 1.0, _EXPERTS: 1.0, "model.latent": 0.0,
-    "model.linear_heads": 0.0, "model.index_topk": 0.0,
+    "model.linear_heads": 0.0, "model.index_topk": 0.0, RANK: 0.0,
 }  # fmt: skip
 """Inputs that matter only by whether they exceed a threshold."""
 _HOST = ("server.step_overhead", "server.step_overhead_per_request", "server.step_overhead_per_worker")
@@ -74,8 +74,8 @@ class Point(NamedTuple):
     latent: bool
     linear: bool  # with linear-time mixers
     sparse: bool  # with an indexer that selects keys
-    hosted: bool  # by a server with host overheads
     adapted: bool  # whether it trains adapters alone
+    hosted: bool  # by a server with host overheads
     generated: bool
     stock: bool
 
@@ -146,7 +146,7 @@ def describe(inputs: Inputs, stock: Bools) -> tuple[list[Point], NDArray[np.int6
         _exceeds(inputs, key, least) | _kinds_exceed(inputs, key, least) for key, least in _THRESHOLDS.items()
     ]
     hosted = reduce(np.logical_or, (_exceeds(inputs, key) for key in _HOST))  # one, or all points
-    columns += [hosted, _exceeds(inputs, RANK), np.array([_is_generated(inputs)]), _squeezed(stock)]
+    columns += [hosted, np.array([_is_generated(inputs)]), _squeezed(stock)]
     first, inverse = unique_rows([column for column in columns if column.size > 1], stock.size)
     points = [
         Point._make(column[row if column.size > 1 else 0].item() for column in columns)
@@ -163,8 +163,7 @@ def _describe_single(inputs: Inputs, stock: bool) -> Point:
         for key, least in _THRESHOLDS.items()
     ]
     hosted = any(key in inputs and inputs[key][0] > 0.0 for key in _HOST)
-    adapted = RANK in inputs and bool(inputs[RANK][0] > 0)
-    return Point._make([*texts, *flags, hosted, adapted, _is_generated(inputs), stock])
+    return Point._make([*texts, *flags, hosted, _is_generated(inputs), stock])
 
 
 def _is_generated(inputs: Inputs) -> bool:

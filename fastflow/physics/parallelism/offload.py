@@ -13,7 +13,7 @@ only gradients and new weights move.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,13 +54,18 @@ def offload_of(inputs: Inputs) -> Offload:
     on_drives = inputs["parallel.offload_device"] == NVME
     return Offload(
         optimizer=optimizer,
-        activations=(offloaded == ACTIVATIONS) | (offloaded == ALL),
+        activations=offloads_activations(offloaded),
         weights=weights,
         updates=optimizer & (inputs["parallel.offload_update"] == HOST),
         bandwidth=np.array(inputs["parallel.host_bandwidth"]),  # a column that kernels take
         nvme=np.where(on_drives, inputs["parallel.nvme_bandwidth"], np.inf),
         host_memory=inputs["parallel.host_memory_bandwidth"],
     )
+
+
+def offloads_activations(offloaded: Any) -> Any:
+    """Say whether activations are offloaded; offloaded: `parallel.offload`, of one point or of several."""
+    return (offloaded == ACTIVATIONS) | (offloaded == ALL)
 
 
 def refuse_offloads(inputs: Inputs, reason: Reasons) -> None:

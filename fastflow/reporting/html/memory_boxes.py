@@ -7,7 +7,6 @@ import numpy as np
 from fastflow.core.tables import Floats
 from fastflow.performance.memory_timeline import MemoryTimeline, memory_timeline
 from fastflow.performance.prediction import Prediction
-from fastflow.physics.parallelism.memory.timeline import StepBytes
 from fastflow.reporting.html.content import MemoryBoxes
 
 _STACKED = (
@@ -65,11 +64,7 @@ def boxes_of(timeline: MemoryTimeline) -> tuple[list[str], Floats]:
 
     Neighbouring steps with the same bytes make one box.
     """
-    spans: list[tuple[float, float, StepBytes]] = []
-    for entry, later in zip(timeline.steps, [*timeline.steps[1:], None], strict=True):
-        spans.append((entry.start, entry.end, entry.bytes))
-        if later is not None and later.start > entry.end:
-            spans.append((entry.end, later.start, entry.after))
+    spans = list(timeline.spans())
     sizes = np.array([[getattr(there, kind) for kind in _STACKED] for _, _, there in spans])
     bottoms = np.cumsum(sizes, axis=1) - sizes
     start, end = np.array([span[:2] for span in spans]).T

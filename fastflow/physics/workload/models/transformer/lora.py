@@ -27,6 +27,7 @@ from fastflow.physics.workload.graph import EXPERTS as MIXTURE
 from fastflow.physics.workload.models.transformer.building_blocks import DROPOUT_FLOP, mask
 from fastflow.physics.workload.models.transformer.dimensions import PREFERENCE, Sizes, sizes_of
 from fastflow.physics.workload.models.transformer.layer_kind import DENSE, EQUAL_KV, SHARED_KV, LayerKind
+from fastflow.physics.workload.models.transformer.mixer import OF_HEADS
 from fastflow.physics.workload.models.transformer.valid_sizes import patterns_of
 from fastflow.physics.workload.network import Layer, Node, PassCost, ProductPasses, Size
 from fastflow.physics.workload.ops import gemm, grouped_gemm, moe_passes, pointwise
@@ -84,8 +85,6 @@ DEFAULTS: Mapping[str, Any] = {RANK: 0, TARGETS: ALL_LINEAR, DROPOUT: False, BAS
 _QKV = "qkv"
 _MODULES = {_QKV: 3, "gate and up": 2}
 """Products that stand for several, each with an adapter; all others are one."""
-_OF_HEADS = ("attention", "window", "chunked")
-"""Mixers with a product of queries, keys and values."""
 _NEEDED = "such as some layer has: experts in a mixture, mlp where a dense or shared part is, qv in attention"
 _LATENT = ("lora",)
 _SUM_MOVES, _SCALE_BACKWARD_MOVES = 5.0, 2.0
@@ -151,7 +150,7 @@ def _has_targets(inputs: Inputs) -> Bools:
     qkv = patterns.each(
         lambda kinds: (
             all(not kind.of_keys for kind in kinds)
-            and any(name in _OF_HEADS for kind in kinds for name in kind.mixers)
+            and any(name in OF_HEADS for kind in kinds for name in kind.mixers)
         )
     )
     dense = dense | (experts & shared)

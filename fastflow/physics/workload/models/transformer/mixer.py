@@ -64,6 +64,9 @@ class Mixer(NamedTuple):
 
 
 _PACKAGE = "fastflow.physics.workload.models.transformer"
+OF_HEADS = ("attention", "window", "chunked")
+"""Mixers with a product of queries, keys and values of heads. Their work alone depends on the documents of a
+packed sequence; that of linear-time mixers does not."""
 MIXERS: Registry[Mixer] = Registry(
     "model.pattern",
     "mixers",

@@ -15,7 +15,7 @@ import numpy as np
 from fastflow.core.field import count
 from fastflow.core.tables import Bools, Inputs
 from fastflow.physics.workload.models.transformer.dimensions import DOCUMENTS
-from fastflow.physics.workload.models.transformer.mixer import MIXERS
+from fastflow.physics.workload.models.transformer.mixer import MIXERS, OF_HEADS
 from fastflow.physics.workload.models.transformer.valid_sizes import patterns_of
 
 DOCUMENT = count(
@@ -23,8 +23,6 @@ DOCUMENT = count(
     "tokens of each document of a packed training sequence, within which its tokens attend; 0: a sequence"
     " is one document", low=0,
 )._replace(absent="a sequence is one document")  # fmt: skip
-_PACKED = ("attention", "window", "chunked")
-"""Mixers whose work depends on the documents of a sequence; that of linear-time mixers does not."""
 
 
 def invalid_documents(inputs: Inputs) -> Iterator[tuple[Bools, str, str, str]]:
@@ -41,9 +39,9 @@ def invalid_documents(inputs: Inputs) -> Iterator[tuple[Bools, str, str, str]]:
     patterns = patterns_of(inputs)
     names = [{name for kind in kinds for name in kind.mixers} for kinds in patterns.kinds]
     able = [
-        any(name in _PACKED for name in each)
-        and all(name in _PACKED or not MIXERS[name].attends for name in each)
+        any(name in OF_HEADS for name in each)
+        and all(name in OF_HEADS or not MIXERS[name].attends for name in each)
         for each in names
     ]
-    allowed = f"0, unless all layers that attend have {', '.join(_PACKED[:-1])} or {_PACKED[-1]}"
+    allowed = f"0, unless all layers that attend have {', '.join(OF_HEADS[:-1])} or {OF_HEADS[-1]}"
     yield packs & ~np.array(able)[patterns.inverse], key, key, allowed
