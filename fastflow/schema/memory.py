@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fastflow.core.field import Column, count, fraction, nonnegative, text
+from fastflow.core.field import Column, bounded, count, fraction, nonnegative, text
 
-MEMORY: tuple[Column, ...] = (
+_MEMORY: tuple[Column, ...] = (
     text("memory.name", "what occupies a device's memory beside tensors"),
     nonnegative(
         "memory.context", "B", "context of a process on a device: code of libraries' kernels, stacks, tables"
@@ -24,3 +24,4 @@ MEMORY: tuple[Column, ...] = (
     ),
     Column("memory.reserve", "float", "", "share of a device's memory that stays free", 0.0, 0.95),
 )
+MEMORY = tuple(map(bounded, _MEMORY))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.core.field import Column, count, nonnegative, positive, share, text
+from fastflow.core.field import Column, bounded, count, nonnegative, positive, share, text
 from fastflow.schema.scheduling import CHOICES
 
 NO_SERVING = "none"
@@ -200,22 +200,33 @@ SERVING: tuple[Column, ...] = (
         " free: a share of what weights and work space leave free, for the KV cache alone (TensorRT-LLM)",
         ("total", "static", "free"),
     ),
-    nonnegative(
-        "server.sampler_copies",
-        "",
-        "copies of the logits of all requests, in fp32, that exist at a time in a server's profile; 0: it"
-        " does not sample there",
+    *map(
+        bounded,
+        (
+            nonnegative(
+                "server.sampler_copies",
+                "",
+                "copies of the logits of all requests, in fp32, that exist at a time in a server's profile; 0: it"
+                " does not sample there",
+            ),
+            nonnegative(
+                "server.library_memory", "B", "memory of libraries outside the allocator, on each device"
+            ),
+            nonnegative(
+                "server.parallel_memory",
+                "B",
+                "the same in addition where tensor parallelism splits layers: workspaces of all-reduces",
+            ),
+            nonnegative(
+                "server.dispatch_memory",
+                "B",
+                "buffers of the exchange of experts, where attention ranks share them",
+            ),
+            nonnegative(
+                "server.graph_memory", "B", "memory of captured graphs (CUDA graphs), on each device"
+            ),
+        ),
     ),
-    nonnegative("server.library_memory", "B", "memory of libraries outside the allocator, on each device"),
-    nonnegative(
-        "server.parallel_memory",
-        "B",
-        "the same in addition where tensor parallelism splits layers: workspaces of all-reduces",
-    ),
-    nonnegative(
-        "server.dispatch_memory", "B", "buffers of the exchange of experts, where attention ranks share them"
-    ),
-    nonnegative("server.graph_memory", "B", "memory of captured graphs (CUDA graphs), on each device"),
     Column(
         "server.shared_pages",
         "bool",

@@ -83,7 +83,7 @@ def wrong(row, mode, devices):
         return "" if "memory" in row.reason and row.footprint_B > most and sound else row.reason
     if none := NONE_FITS.match(row.reason):
         needs, there = (1e9 * float(text.replace(",", "")) for text in none.groups())
-        return "" if needs > there == pytest.approx(row.dram_capacity_B, rel=1e-3) else row.reason
+        return "" if needs > there == pytest.approx(row.dram_offered_B, rel=1e-3) else row.reason
     short = SHORT_OF_CACHE.match(row.reason)
     if not short:
         return row.reason

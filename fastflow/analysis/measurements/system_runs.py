@@ -38,6 +38,7 @@ from fastflow.engine.grid.run import Run
 from fastflow.physics.workload.data_types import WIDE
 from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
 from fastflow.physics.workload.models.transformer.config_json.read import read_config
+from fastflow.physics.workload.models.transformer.lora import DEFAULTS as ADAPTERS
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.schema import find_input
 
@@ -126,7 +127,22 @@ class SystemRuns(Measurements):
             except InputError:  # composing raises it, with its origin
                 continue
             columns[key] = InputColumn(np.repeat(values, self.rows), np.ones(self.rows, np.bool_))
-        return columns
+        return columns | self._with_adapters(columns)
+
+    def _with_adapters(self, columns: Mapping[str, InputColumn]) -> dict[str, InputColumn]:
+        """Return the keys of adapters, with defaults where a row sets only others of them."""
+        stated = [column.is_set for key, column in columns.items() if key in ADAPTERS]
+        if not stated:
+            return {}
+        adapts = np.logical_or.reduce(stated)
+        defaults = {
+            key: InputColumn(np.repeat(to_column(key, [value]), self.rows), adapts)
+            for key, value in ADAPTERS.items()
+        }
+        return {
+            key: merge_columns(column, columns[key]) if key in columns else column
+            for key, column in defaults.items()
+        }
 
     def _check_configs(self) -> None:
         """Refuse a config.json that cannot be read; raises InputError with its cell."""

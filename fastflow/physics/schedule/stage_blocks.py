@@ -276,13 +276,13 @@ def _schedule(blocks: Blocks, plan: BlockPlan, out: Floats) -> None:
         sends, reduces, gathers = 0.0, total - stages_end, 0.0
         if is_sent:
             _, stages_end, without = _run_microbatches(blocks, plan, point, not is_sent, is_gathered)
-            sends = total - without
+            sends = max(total - without, 0.0)  # rounding may make a difference slightly negative
         if is_gathered:
             _, stages_end, without = _run_microbatches(blocks, plan, point, is_sent, not is_gathered)
-            gathers = total - without
+            gathers = max(total - without, 0.0)
         if is_sent and is_gathered:
             _, stages_end, _ = _run_microbatches(blocks, plan, point, not is_sent, not is_gathered)
         busiest = _busiest(blocks, plan, point)
-        bubble = max(stages_end - busiest, 0.0)  # rounding may make it slightly negative
+        bubble = max(stages_end - busiest, 0.0)
         for field, value in enumerate((total, backward_start, busiest, bubble, sends, reduces, gathers)):
             out[field, point] = value

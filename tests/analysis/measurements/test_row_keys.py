@@ -163,11 +163,14 @@ BEFORE = {
                         {"isl": 1000}),
     "serving.connections": ({}, ("serve.batch=0", "+serving.connections.vllm_Llama_8B=1"), {}),
     "serving.prompt_lengths": ({"task": UNKNOWN}, ("serve.isl=256",), {}),
+    "serving.memory_shares": ({}, ("server.gpu_memory_utilization=0.9",
+                                  "serving.memory_shares.gpqa=0.5"), {}),
 }  # fmt: skip
 
 
 ROW_OF_TABLE = {
     "serving.prompt_lengths": STATE,
+    "serving.memory_shares": STATE,
     **{
         f"training.{name}": BENCHMARK
         for name in ("benchmarks", "layouts", "lengths", "evaluations", "examples")

@@ -177,7 +177,7 @@ def test_where_no_breakdown_has_memory_enough_memory_does_not_count():
 
 @pytest.mark.long
 def test_all_strategies_compete_and_those_that_cannot_fit_are_left_out():
-    point = (*POINT, "mem=hbm2", "model.vocabulary=2000000")
+    point = (*POINT, "mem=hbm2", "model.vocabulary=1500000")
     found = fastflow.search(*point, "parallel.strategy=auto", "steps=8")
     ranking = found.ranking
     assert ranking["strategy"].is_unique

@@ -18,6 +18,7 @@ from fastflow.analysis.measurements.served_runs import DTYPE, ServedRuns
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.schema.quantities import ENERGY, POWER
 
+_MEMORY_SHARE = "server.gpu_memory_utilization"
 _CONCURRENCY, _ISL, _OSL = "serve.concurrency", "serve.isl", "serve.osl"
 _MAX_REQUESTS, _MAX_LENGTH = 1e6, 1e9  # of a batch; tokens of an answer
 
@@ -40,7 +41,7 @@ class ServedEnergy(ServedRuns):
     }
     naming_keys = ("model", "device", "strategy", "task", "avg_batch", "osl_mean", "dtype")
     error_groups = ("device", "model", "task")
-    alias_tables = ("devices", "servers", "models", "dtypes", "experts", "prompt_lengths")
+    alias_tables = ("devices", "servers", "models", "dtypes", "experts", "prompt_lengths", "memory_shares")
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read every row; raises InputError for a cell that cannot be read."""
@@ -51,15 +52,18 @@ class ServedEnergy(ServedRuns):
         self._set_types(names, self._cells("dtype"), [""] * self.rows)
         self._set_input(_CONCURRENCY, np.maximum(np.round(self._means("avg_batch", _MAX_REQUESTS)), 1.0))
         self._set_input(_OSL, np.maximum(np.round(self._means("osl_mean", _MAX_LENGTH)), 1.0))
-        self._read_prompts()
+        self._read_task()
         self._set_input("serve.simulate", np.zeros(self.rows, np.bool_))  # no start and no end
 
     def _read_layout(self) -> None:
-        """Read the strategy: experts over all devices with attention's ranks, or tensor parallelism."""
+        """Read the strategy.
+
+        vLLM distributes experts over tensor-parallel devices and attention's ranks; a row with ep has no tp,
+        which is then ep / dp (--tensor-parallel-size and --enable-expert-parallel of ml-energy/benchmark).
+        """
         tensor, stages, experts, ranks = (self._whole_numbers(name) for name in ("tp", "pp", "ep", "dp"))
-        is_expert_parallel = (experts > 1) & (tensor == 1)
-        ranks = np.where(is_expert_parallel, experts, ranks)
-        self._set_layouts(tensor, np.where(is_expert_parallel, experts, 1), ranks, stages)
+        tensor = np.where((experts > 1) & (tensor == 1), np.maximum(experts // ranks, 1), tensor)
+        self._set_layouts(tensor, experts, ranks, stages)
         devices = self._values("system.devices")
         stated = self._whole_numbers("devices", 0)
         differs = (stated > 0) & (stated != devices)
@@ -76,14 +80,17 @@ class ServedEnergy(ServedRuns):
         self._skip_rows(~is_filled, f"{name} is not said: expected a cell, or {key}=VALUE for all rows", key)
         return np.where(is_filled, means, 1.0)
 
-    def _read_prompts(self) -> None:
-        """Read the length of prompts, by the task."""
+    def _read_task(self) -> None:
+        """Read the length of prompts and the share of memory that a server takes, by the task."""
         self.task = self._match_names("prompt_lengths", self._cells("task"))
         known = listed(list(self.tables["prompt_lengths"]))
         reason = f"its task is unknown: expected a name with one of {known}; or {_ISL}=VALUE for all rows"
         self._skip_rows(self.task == "", reason, _ISL)
         lengths = self._numbers("prompt_lengths", _ISL, self.task)
         self._set_input(_ISL, np.maximum(lengths, 1.0))
+        of_task = self._match_names("memory_shares", self._cells("task"))
+        shares = self._numbers("memory_shares", _MEMORY_SHARE, of_task)
+        self._set_input(_MEMORY_SHARE, shares, shares > 0.0)
 
     def predict_batch(self, rows: Ints, inputs: Columns) -> PredictedRows:
         """Predict rows; raises InputError."""

@@ -75,14 +75,22 @@ def test_three_errors_are_printed_by_group_and_where_times_are_right(cli, states
     assert "tokens of a prompt by the task: gpqa 256, v2 chat 128" in " ".join(out)
 
 
+MIXTURE = {"model": "Qwen/Qwen3-30B-A3B-Instruct-2507", "tp": 1}
+
+
 @pytest.mark.parametrize(
     ("changed", "strategy", "devices"),
     [
         ({}, "TP-2", 2),
         ({"tp": 1, "devices": 1, "dp": "", "ep": ""}, "TP-1", 1),
-        ({"model": "Qwen/Qwen3-30B-A3B-Instruct-2507", "tp": 1, "ep": 4, "devices": 4}, "TP-1-e4-d4", 4),
+        ({"model": "Qwen/Qwen3-30B-A3B-Instruct-2507", "tp": 1, "ep": 4, "devices": 4}, "TP-4-e4", 4),
+        (
+            {"model": "Qwen/Qwen3-30B-A3B-Instruct-2507", "tp": 1, "ep": 4, "dp": 4, "devices": 4},
+            "TP-1-e4-d4",
+            4,
+        ),
         ({"model": "mistralai/Mixtral-8x7B-Instruct-v0.1", "tp": 4, "devices": 4}, "TP-4", 4),
-        ({"model": "mistralai/Mixtral-8x7B-Instruct-v0.1", "ep": 2}, "TP-2", 2),
+        ({"model": "mistralai/Mixtral-8x7B-Instruct-v0.1", "ep": 2}, "TP-2-e2", 2),
         ({"tp": 8, "pp": 2, "devices": 16}, "TP-8-p2", 16),
         ({"tp": 1, "devices": 8, "parallel.strategy": "TP-8"}, "TP-8", 8),
     ],
