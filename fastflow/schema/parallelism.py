@@ -149,6 +149,15 @@ PARALLEL: tuple[Column, ...] = (
         0.0,
         1e15,
     ),
+    Column(
+        "parallel.ddp_bucket_size",
+        "float",
+        "",
+        "parameters whose gradients are summed, and updated weights gathered, in one message"
+        " (--ddp-bucket-size of Megatron-LM); 0: each tensor is a message",
+        0.0,
+        1e15,
+    ),
     text(
         "parallel.recompute",
         "what the backward pass recomputes: none (auto), selective (the core of attention that is"

@@ -15,6 +15,7 @@ from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip
+from fastflow.physics.network.buckets import has_buckets, message_bytes
 from fastflow.physics.network.collectives import server_kernels
 from fastflow.physics.network.collectives.algorithms import number_of
 from fastflow.physics.network.collectives.cost import KINDS, DeviceLinks, cheapest, price
@@ -50,7 +51,8 @@ from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Superg
 from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.layer_times import Waits
-from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, NO_EXCHANGE, POINT_TO_POINT, Graph
+from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, NO_EXCHANGE, POINT_TO_POINT, UPDATE, Graph
+from fastflow.physics.workload.precision import precision
 
 
 class Exchanges(NamedTuple):
@@ -91,6 +93,7 @@ class _Traffic(NamedTuple):
 
     collective: Ints
     bytes: Floats
+    message: Floats  # of which these bytes are a part, and take their share of its time [B]
     group: Ints
     times: Ints  # launches in an iteration
 
@@ -114,12 +117,24 @@ def _time_edges(
             if collective == NO_EXCHANGE or slots[order, traffic.group[row]] < 0:
                 continue
             slot = slots[order, traffic.group[row]]
-            time[row], algorithm = cheapest(latency, per_byte, first + slot, collective, size, requested[p])
+            message = traffic.message[row]
+            time[row], algorithm = cheapest(
+                latency, per_byte, first + slot, collective, message, requested[p]
+            )
+            if message > size:
+                time[row] *= size / message
             by[row], level[row] = algorithm + 1, prices.level[recipe + slot]
             sent[level[row], p] += (
                 traffic.times[row] * prices.sent[recipe + slot, collective, algorithm] * size
             )
     return _Edges(time, by, level)
+
+
+class _Messages(NamedTuple):
+    """Bytes of the messages that exchanges are a part of, (kernels,); None: each tensor is a message."""
+
+    weights: Floats | None = None
+    gradients: Floats | None = None
 
 
 class _Network(NamedTuple):
@@ -133,6 +148,7 @@ class _Network(NamedTuple):
     send: tuple[Ints, Ints]  # of edges to other stages: collective and launches, (kernels,)
     prices: Prices
     dispatch: Dispatch | None  # dispatch and combine of experts that are no collectives
+    messages: _Messages
 
 
 class _Timed(NamedTuple):
@@ -146,11 +162,18 @@ class _Timed(NamedTuple):
 
 
 def _time_kind(
-    network: _Network, order_row: Ints, edges: CrossEdges, collective: Ints, times: Ints, sent: Floats
+    network: _Network,
+    order_row: Ints,
+    edges: CrossEdges,
+    collective: Ints,
+    times: Ints,
+    sent: Floats,
+    message: Floats | None = None,
 ) -> _Edges | None:
     """Time one kind of cross-edge under one order a point; None where no kernel has any.
 
-    collective, times (in an iteration): of every kernel. Adds the bytes of points to `sent`, (2, points).
+    collective, times (in an iteration), message: of every kernel; None: each tensor is a message. Adds the
+    bytes of points to `sent`, (2, points).
     """
     if not collective.any():
         return None
@@ -159,7 +182,8 @@ def _time_kind(
         dispatched = dispatch_times(network.dispatch, edges, order_row, network.prices.slots)
         collective = collective.copy()
         collective[dispatched.rows] = NO_EXCHANGE
-    traffic = _Traffic(collective, edges.bytes, edges.group, times)
+    message = edges.bytes if message is None else message
+    traffic = _Traffic(collective, edges.bytes, message, edges.group, times)
     timed = _time_edges(network.graph.offset, traffic, order_row, network.requested, network.prices, sent)
     if dispatched is not None:
         timed.time[dispatched.rows], timed.by[dispatched.rows] = dispatched.time, ALGORITHM
@@ -170,18 +194,23 @@ def _time_kind(
 
 def _time_all(network: _Network, order_row: Ints) -> _Timed:
     """Time every cross-edge of every point under some orders, rows of prices.slots, (points,)."""
-    graph, shards, pipe, sums = network[:4]
+    graph, shards, pipe, sums = network.graph, network.shards, network.pipe, network.sums
     sent = np.zeros((2, network.requested.size))
     zeros = np.zeros_like(pipe.launches)
     no_edges = _Edges(np.zeros(zeros.size), zeros, np.ones_like(zeros))
     wait_s, syncs = [], []
     for edges in shards.syncs:
         # weights are gathered once for recomputation and the backward pass
-        times = all_launches(graph, pipe.microbatches) if edges is shards.fetch else pipe.launches
-        timed = _time_kind(network, order_row, edges, edges.collective, times, sent)
+        is_fetch = edges is shards.fetch
+        times = all_launches(graph, pipe.microbatches) if is_fetch else pipe.launches
+        message = network.messages.weights if is_fetch else None
+        timed = _time_kind(network, order_row, edges, edges.collective, times, sent, message)
         syncs.append(timed or no_edges)
         wait_s += [times * timed.time] if timed else []
-    gradient = _time_kind(network, order_row, shards.gradient, shards.gradient.collective, sums, sent)
+    gradient = _time_kind(
+        network, order_row, shards.gradient, shards.gradient.collective, sums, sent,
+        network.messages.gradients,
+    )  # fmt: skip
     replicas = _time_kind(network, order_row, shards.replicas, shards.replicas.collective, sums, sent)
     gradient = _sequential([gradient or no_edges, replicas]) if replicas else gradient or no_edges
     total_s = sum(wait_s, start=sums * gradient.time)
@@ -236,6 +265,7 @@ def communicate(
         send=_sends(graph, shards, pipe),
         prices=prices,
         dispatch=dispatch_of(inputs, routes, of_point, wires, libraries, graph),
+        messages=_messages(inputs, graph, shards, strategies.pp),
     )
     timed, order_row = _time_best(network)
     waits = None
@@ -252,6 +282,18 @@ def communicate(
         bandwidth=bandwidth,
         hops=hops,
         waits=waits,
+    )
+
+
+def _messages(inputs: Inputs, graph: Graph, shards: Supergraph, stages: Ints) -> _Messages:
+    """Return the messages of gradients, and of weights that are gathered after their update."""
+    if not has_buckets(inputs):
+        return _Messages()
+    numbers = precision(inputs)
+    updated, all_rows = graph.phase == UPDATE, np.ones(graph.phase.size, dtype=np.bool_)
+    return _Messages(
+        weights=message_bytes(inputs, graph, shards.fetch, numbers.weight, stages, updated),
+        gradients=message_bytes(inputs, graph, shards.gradient, numbers.gradient, stages, all_rows),
     )
 
 

@@ -49,7 +49,7 @@ _IS_GROUPED = {name: float(form.grouped) for name, form in _SIZED.items()}
 _IS_NARROW = {name: float(form.quantized > 0.0 or name in OF_WEIGHTS_ALONE) for name, form in _SIZED.items()}
 _ROLE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4}
 MASTER_BYTES = 4.0
-TRAINED = ("fp8", "fp8_block")
+TRAINED = ("fp8", "fp8_block", "nvfp4")
 """GEMM-only types that a transformer trains in."""
 COPIES = 2.0  # of quantised tensors in training: Hopper multiplies fp8 along the inner dimension only
 OPERAND, AUTO, NONE, TRUE = "operand", "auto", "none", "true"

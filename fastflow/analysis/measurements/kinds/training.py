@@ -23,10 +23,13 @@ from fastflow.config.model_inputs import Scalar, convert
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints
 from fastflow.engine.grid.run import Run
-from fastflow.physics.parallelism.options import CP_COMM_TYPES
+from fastflow.physics.parallelism.options import AUTO, CP_COMM_TYPES
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
 from fastflow.physics.parallelism.virtual_stages import BALANCED, divides
+from fastflow.physics.workload.models.transformer import lora
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
+from fastflow.physics.workload.models.transformer.lora import DEFAULTS as ADAPTERS
+from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.schema import find_input
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ _VIRTUAL = "virtual stages"  # of a strategy: no key, but the meaning of two col
 _BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
 _REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
 _WORD = re.compile(r"[a-z0-9_]+")
+_RANK = re.compile(r"(?i)\br(?:ank)?[ _=]?([0-9]+)\b")
+USUAL_RANK = 16  # of adapters whose name has none
 _YEAR = re.compile(r"(?<![0-9])20[12][0-9](?![0-9])")
 
 
@@ -89,7 +94,10 @@ class TrainingRuns(SystemRuns):
     naming_keys = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
     error_groups = ("device", "origin", "library", "family", "parameters_billions", "dtype", "complete")
     section = "training"
-    alias_tables = ("devices", "networks", "frameworks", "families", "selective")
+    alias_tables = (
+        "devices", "networks", "frameworks", "families", "selective", "adapters", "chunks", "types",
+        "dispatchers", "hidden",
+    )  # fmt: skip
     groups = ("framework", "model")
     not_fitted = "a file of kernels; the time of a training run depends on a whole system"
 
@@ -123,7 +131,8 @@ class TrainingRuns(SystemRuns):
         degrees = {name: self._degree(name) for name in ("tp", "pp", "cp", "ep")}
         degrees["vp"] = self._degree("vp", "interleave")
         tp, pp, cp = (np.maximum(degrees[name], 1) for name in ("tp", "pp", "cp"))
-        vp = np.where(pp > 1, np.maximum(degrees["vp"], 1), 1)
+        unsaid = [int(self.tables["chunks"].get(name, 1)) for name in self._match_runs("chunks")]
+        vp = np.where(pp > 1, np.where(degrees["vp"] > 0, degrees["vp"], unsaid), 1)
         ep = np.where(experts, np.maximum(degrees["ep"], 1), 1)
         gpus = self._values("system.devices")
         dp = np.maximum(gpus // (tp * pp * cp), 1)
@@ -136,6 +145,7 @@ class TrainingRuns(SystemRuns):
             "cp_comm_type", "parallel.cp_comm_type", {name: name for name in CP_COMM_TYPES}, whole=True
         )
         self._read_overlap()
+        self._read_dispatcher()
         self._read_recomputation()
         has_chunks, has_expert_degree = (pp == 1) | (degrees["vp"] > 0), ~experts | (degrees["ep"] > 0)
         self.complete: Bools = (
@@ -167,6 +177,17 @@ class TrainingRuns(SystemRuns):
         for name in HIDDEN:
             key = f"{OVERLAP}.{name}"
             self._read_words("overlap", key, partial(_is_hidden, name), known)
+        hidden = np.array([self.tables["hidden"].get(name, "") for name in self._match_recipes("hidden")])
+        for name in {*hidden.tolist()} - {""}:
+            key, column = f"{OVERLAP}.{name}", self.inputs[f"{OVERLAP}.{name}"]
+            unsaid = (hidden == name) & ~column.is_set
+            self._set_input(key, np.where(unsaid, True, column.values), column.is_set | unsaid)
+
+    def _read_dispatcher(self) -> None:
+        """Set the dispatcher of experts' tokens that a recipe has."""
+        known = self.tables["dispatchers"]
+        dispatchers = np.array([known.get(name, AUTO) for name in self._match_recipes("dispatchers")])
+        self._set_input("parallel.token_dispatcher", dispatchers, dispatchers != AUTO)
 
     def _read_model(self) -> None:
         """Read inputs of the model that its family does not set; raises InputError."""
@@ -181,8 +202,41 @@ class TrainingRuns(SystemRuns):
         self._set_input("model.expert_ffn", width, experts & (width > 0))
         self._set_input("model.positions", self._values("model.sequence"), self._is_set("model.sequence"))
         self._read_first_dense()
-        self._read_word("dtype", "model.dtype")
+        self._read_types()
+        self._read_adapters()
         self._read_word("attention_kernel", "model.attention_kernel")
+
+    def _read_types(self) -> None:
+        """Read the type of products; where a row says nothing, that of its source, if it has one."""
+        self._read_word("dtype", DTYPE)
+        types = np.array([self.tables["types"].get(name, "") for name in self._match_runs("types")])
+        is_said = self._is_set(DTYPE) | self.file.filled("dtype")
+        said, is_set = self.inputs[DTYPE]
+        self._set_input(DTYPE, np.where(is_said, said, types), is_set | (~is_said & (types != "")))
+
+    def _read_adapters(self) -> None:
+        """Read adapters by the model's name: which products have them, and how wide they are."""
+        names = self._match_names("adapters", self._cells("model"))
+        has = names != ""
+        if not has.any():
+            return
+        ranks = [_RANK.search(text) for text in self._cells("model")]
+        targets = [self.tables["adapters"].get(name, ADAPTERS[lora.TARGETS]) for name in names]
+        own = {lora.RANK: [int(rank[1]) if rank else USUAL_RANK for rank in ranks], lora.TARGETS: targets}
+        for key, default in ADAPTERS.items():
+            self._set_input(key, np.array(own.get(key, [default] * self.rows)), has)
+
+    def _match_runs(self, table: str) -> NDArray[Any]:
+        """Return the names of a table that match the source and the model of rows, "" without a match."""
+        return self._match_names(table, self._joined("source", "model"))
+
+    def _match_recipes(self, table: str) -> NDArray[Any]:
+        """Return the names of a table that match the framework, year, model and device of rows."""
+        return self._match_names(table, self._joined("framework", "year", "model", self.device_column))
+
+    def _joined(self, *columns: str) -> list[str]:
+        """Return the texts of rows in some columns, side by side."""
+        return [" ".join(cells) for cells in zip(*map(self._cells, columns), strict=True)]
 
     def _read_first_dense(self) -> None:
         """Read the number of dense layers before layers with experts; -1 for empty cells."""
@@ -248,7 +302,7 @@ class TrainingRuns(SystemRuns):
         layers_of_rows = zip(self.first_dense[rows].tolist(), layers.tolist(), pattern, strict=True)
         pattern = np.array([_pattern(*row_layers) for row_layers in layers_of_rows])
         chunks = _chunks_of(inputs["parallel.strategy"])
-        is_uneven = ~divides(chunks.of_all, layers) & (chunks.of_stage == 1)
+        is_uneven = ~divides(chunks.of_all, layers)
         half = np.maximum(-(-layers // chunks.of_all) // 2, 1).astype(np.str_)
         adjusted = {
             _PATTERN: np.where(self._is_set(_PATTERN)[rows], inputs[_PATTERN], pattern),

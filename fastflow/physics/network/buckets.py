@@ -1,0 +1,38 @@
+"""Messages of data parallelism: gradients of several tensors are summed together, weights gathered together.
+
+Megatron-Core's and PyTorch's DistributedDataParallel collect gradients in buckets, each of which is one
+collective (--ddp-bucket-size of NVIDIA/Megatron-LM; bucket_cap_mb, PyTorch Distributed, arXiv:2006.15704,
+section 4.2). A tensor then takes its share of the time of its bucket: many small tensors pay for the latency
+of one message.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastflow.core.tables import Bools, Floats, Inputs, Ints
+from fastflow.physics.parallelism.sharding.local_graph import CrossEdges
+from fastflow.physics.workload.graph import Graph
+
+KEY = "parallel.ddp_bucket_size"
+
+
+def has_buckets(inputs: Inputs) -> bool:
+    """Say whether some point has messages of several tensors."""
+    return KEY in inputs and bool((inputs[KEY] > 0.0).any())
+
+
+def message_bytes(
+    inputs: Inputs, graph: Graph, edges: CrossEdges, element: Floats, stages: Ints, rows: Bools
+) -> Floats:
+    """Return the bytes of the message that each kernel's exchange is a part of, (kernels,).
+
+    element: bytes of a parameter in it, (points,); stages: of the pipeline, (points,), whose messages are
+    apart; rows: kernels whose exchanges share messages, with those of the same devices, (kernels,).
+    """
+    launches = graph.launches.repeat * graph.launches.times
+    group = graph.point * (int(edges.group.max(initial=0)) + 1) + edges.group
+    of_stage = np.bincount(group, weights=np.where(rows, edges.bytes * launches, 0.0))[group]
+    of_stage /= np.maximum(stages, 1)[graph.point]
+    bucket = np.minimum((inputs[KEY] * element)[graph.point], of_stage)
+    return np.where(rows, np.maximum(edges.bytes, bucket), edges.bytes)
