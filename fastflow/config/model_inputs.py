@@ -24,6 +24,8 @@ from fastflow.physics.network.placement import read_order
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
 from fastflow.physics.parallelism.bounds import parse as parse_within
 from fastflow.physics.parallelism.layout_file import read_layout
+from fastflow.physics.parallelism.pipeline_layout import KEY as PIPELINE_LAYOUT
+from fastflow.physics.parallelism.pipeline_layout import parse as parse_pipeline
 from fastflow.physics.parallelism.sharding.layout import LAYERS, parse_layers, parse_layout
 from fastflow.physics.parallelism.strategy import AUTO
 from fastflow.physics.parallelism.strategy import parse as parse_strategy
@@ -249,6 +251,8 @@ def _check_text(key: str, value: str) -> None:
         read_lengths(value)
     elif key == PROFILE:
         read_profile(value)
+    elif key == PIPELINE_LAYOUT:
+        parse_pipeline(value)
     elif key == PATTERN:
         parse_pattern(value)
     elif key == IMAGE_PIXELS and not image_sides(value):

@@ -104,6 +104,11 @@ PARALLEL: tuple[Column, ...] = (
         SPLITS,
     ),
     text(
+        "parallel.pipeline_layout",
+        "layers of each virtual stage of a pipeline, in Megatron-Core's notation, such as"
+        " Et*3|(tt|)*29m|L; auto: by pipeline_partition",
+    ),
+    text(
         "parallel.offload",
         "what is stored in the host's memory: optimizer (its state: offload_optimizer of DeepSpeed),"
         " activations (those that hidden layers keep; with recomputation, the inputs of these layers),"

@@ -206,8 +206,8 @@ SERVING: tuple[Column, ...] = (
             nonnegative(
                 "server.sampler_copies",
                 "",
-                "copies of the logits of all requests, in fp32, that exist at a time in a server's profile; 0: it"
-                " does not sample there",
+                "copies of the logits of all requests, in fp32, that exist at a time in a server's profile;"
+                " 0: it does not sample there",
             ),
             nonnegative(
                 "server.library_memory", "B", "memory of libraries outside the allocator, on each device"

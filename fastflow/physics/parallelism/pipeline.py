@@ -13,6 +13,7 @@ from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.offload import refuse_offloads
 from fastflow.physics.parallelism.options import AUTO, SCHEDULES
+from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.parallelism.strategy import Strategies
@@ -206,16 +207,18 @@ def pipeline(
 
     Layer runs are assigned to chunks of stages instead (`virtual_stages`).
 
-    inputs: `parallel.schedule`, `.split`, `.recompute`, `model.training`; layer_partition: of models with
-    layer runs; strategies, num_microbatches: (points,); kernel_s: time of a launch of every kernel [s],
-    (kernels,).
+    inputs: `parallel.schedule`, `.pipeline_partition`, `.pipeline_layout`, `.recompute`, `model.training`;
+    layer_partition: of models with layer runs; strategies, num_microbatches: (points,); kernel_s: time of a
+    launch of every kernel [s], (kernels,).
     """
     stages, launches = strategies.pp, all_launches(graph, num_microbatches)
     order = map_values(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if layer_partition is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
         even = inputs["parallel.pipeline_partition"] != BALANCED
-        chunks = partition_layers(graph, layer_partition, even, recompute_of(inputs), launches * kernel_s)
+        chunks = partition_layers(
+            graph, layer_partition, even, recompute_of(inputs), launches * kernel_s, inputs[LAYOUT]
+        )
         recompute_launches = recompute_launches_of(graph.numbers, chunks, num_microbatches)
         zeros = np.zeros(graph.point.size, dtype=np.int64)
         crosses = crossings(graph.numbers, chunks)

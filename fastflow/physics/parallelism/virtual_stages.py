@@ -4,7 +4,7 @@ A stage has one or more *chunks* of neighbouring layers (Narayanan et al., SC 20
 of stage s is virtual stage c x stages + s, in the order of the model. An even partition gives each virtual
 stage as many layers; embedding and head are added to the first and the last, or count as a layer each where
 only that divides (Megatron-LM's account_for_embedding_in_pipeline_split). A balanced partition makes the
-slowest stage as fast as possible.
+slowest stage as fast as possible. A layout says the layers of each (`pipeline_layout`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.parallelism.options import AUTO, SPLITS
+from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
+from fastflow.physics.parallelism.pipeline_layout import LAYER, MTP, starts_of
+from fastflow.physics.parallelism.pipeline_layout import count as count_letters
+from fastflow.physics.parallelism.pipeline_layout import parse as parse_layout
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.pipeline_order import balance
 from fastflow.physics.workload.family import Order
@@ -134,10 +138,14 @@ def invalid_pipeline_partition(
 ) -> ReasonColumn:
     """Say for every point why its pipeline partition is invalid, (points,).
 
-    inputs: `parallel.pipeline_partition`, `.strategy`.
+    inputs: `parallel.pipeline_partition`, `.pipeline_layout`, `.strategy`, `model.mtp`.
     """
-    stages, chunks, even = strategies.pp, strategies.chunks, inputs["parallel.pipeline_partition"] != BALANCED
-    reason = Reasons(stages.size)
+    stages, chunks, reason = strategies.pp, strategies.chunks, Reasons(strategies.pp.size)
+    laid_out = inputs[LAYOUT] != AUTO
+    for i in np.flatnonzero(laid_out).tolist():
+        if allowed := _misfit(partition, inputs, i):
+            reason.add(i, rejected(Code.SCHEDULE, LAYOUT, inputs[LAYOUT][i], allowed))
+    even = (inputs["parallel.pipeline_partition"] != BALANCED) & ~laid_out
     for i in reason.without(even & (partition.virtual > 1) & ~divides(partition.virtual, partition.hidden)):
         parts = f"{stages[i]} stages" if chunks[i] == 1 else f"{stages[i]} stages of {chunks[i]} chunks"
         allowed = f"a strategy whose {parts} divide the {partition.hidden[i]} layers, or those and two"
@@ -147,13 +155,27 @@ def invalid_pipeline_partition(
     return reason.column()
 
 
+def _misfit(partition: LayerPartition, inputs: Inputs, point: int) -> str:
+    """Say what layout is allowed for a point whose own does not fit its model or strategy; "" if it does."""
+    text, virtual = inputs[LAYOUT][point], int(partition.virtual[point])
+    modules = int(inputs["model.mtp"][point]) if "model.mtp" in inputs else 0
+    layers = int(partition.hidden[point])
+    if len(parse_layout(text)) != virtual:
+        return f"the {virtual} virtual stages of parallel.strategy={inputs['parallel.strategy'][point]}"
+    if count_letters(text, LAYER) != layers:
+        return f"the {layers} layers of the model, as t"
+    if count_letters(text, MTP) != modules:
+        return f"the {modules} MTP modules of model.mtp={modules}, as m"
+    return ""
+
+
 def partition_layers(
-    graph: Graph, partition: LayerPartition, even: Bools, recompute: Texts, kernel_s: Floats
+    graph: Graph, partition: LayerPartition, even: Bools, recompute: Texts, kernel_s: Floats, layouts: Texts
 ) -> Chunks:
     """Partition the layers of every point into its virtual stages.
 
     even (else balanced, of one chunk each), recompute: (points,); kernel_s: time of every kernel in an
-    iteration, of all layers of its run [s], (kernels,).
+    iteration, of all layers of its run [s], (kernels,); layouts: which override both, (points,).
     """
     first, layers = partition.first, np.diff(partition.first)
     first_count = np.concatenate([[0], np.cumsum(partition.virtual * layers)])
@@ -163,19 +185,25 @@ def partition_layers(
     max_recompute, recomputes_core = recomputed(recompute)
     layer_s = np.zeros(first[-1])
     np.add.at(layer_s, first[graph.point] + graph.layer.number, kernel_s / graph.launches.times)
+    given = np.full(offset[-1], -1, dtype=np.int64)
+    for p in np.flatnonzero(layouts != AUTO):
+        starts = starts_of(layouts[p], int(partition.before[p]))
+        if starts.size == partition.virtual[p]:  # or it is refused
+            given[offset[p] : offset[p + 1]] = starts
     chunks = Chunks(
         offset, layers, first_count, layer_counts, recompute_counts, recomputes_core, first_layer, last_layer
     )
-    _assign_layers(partition, even, max_recompute, layer_s, chunks)
+    _assign_layers(partition, even, given, max_recompute, layer_s, chunks)
     return chunks
 
 
 @kernel
 def _assign_layers(
-    partition: LayerPartition, even: Bools, max_recompute: Ints, layer_s: Floats, out: Chunks
+    partition: LayerPartition, even: Bools, given: Ints, max_recompute: Ints, layer_s: Floats, out: Chunks
 ) -> None:
     """Write the layers of virtual stages.
 
+    given: position of the first layer of each, -1 where no layout says it, (virtual stages,);
     max_recompute: layers of each that are recomputed, (points,); layer_s: time of each of the graph's layers
     [s].
     """
@@ -188,7 +216,9 @@ def _assign_layers(
             partition.before[p],
         )
         starts = np.zeros(virtual, dtype=np.int64)
-        if virtual > 1 and not even[p]:
+        if given[out.offset[p]] == 0:
+            starts[:] = given[out.offset[p] : out.offset[p + 1]]
+        elif virtual > 1 and not even[p]:
             times = np.empty(count)
             for i in range(count):
                 times[i] = layer_s[first[p] + order.layer[begin + i]]

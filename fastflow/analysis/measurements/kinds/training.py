@@ -24,6 +24,8 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints
 from fastflow.engine.grid.run import Run
 from fastflow.physics.parallelism.options import AUTO, CP_COMM_TYPES
+from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
+from fastflow.physics.parallelism.pipeline_layout import parse as parse_pipeline
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
 from fastflow.physics.parallelism.virtual_stages import BALANCED, divides
 from fastflow.physics.workload.models.transformer import lora
@@ -78,7 +80,7 @@ class TrainingRuns(SystemRuns):
         "kv_heads": "model.kv_heads", "ffn": "model.ffn", "vocab": "model.vocabulary",
         "experts": "model.experts", "topk": "model.topk", "micro_batch": "parallel.microbatch",
         "microbatch": "parallel.microbatch", "seq_parallel": "parallel.sequence_parallel",
-        "shards": "parallel.hybrid_shard_size", **STRUCTURE,
+        "shards": "parallel.hybrid_shard_size", "pipeline_layout": LAYOUT, "pp_layout": LAYOUT, **STRUCTURE,
     }  # fmt: skip
     keys_of_columns: ClassVar[Mapping[str, str]] = {
         "dtype": "model.dtype", "dp_kind": _ZERO_KEY, "recompute": _RECOMPUTE,
@@ -96,7 +98,7 @@ class TrainingRuns(SystemRuns):
     section = "training"
     alias_tables = (
         "devices", "networks", "frameworks", "families", "selective", "adapters", "chunks", "types",
-        "dispatchers", "hidden",
+        "dispatchers", "hidden", "pipelines",
     )  # fmt: skip
     groups = ("framework", "model")
     not_fitted = "a file of kernels; the time of a training run depends on a whole system"
@@ -140,6 +142,7 @@ class TrainingRuns(SystemRuns):
         self._set_input("parallel.strategy", np.array(list(map(_strategy, tp, cp, ep, dp, pp, vp))))
         # more experts' ranks than data parallelism has: TP's are among them (expert_tensor_parallel_size 1)
         self._set_input("parallel.expert_tensor_parallel", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
+        self._read_pipelines(pp * vp)
         self._read_word("dp_kind", _ZERO_KEY, _ZERO)
         self._read_word(
             "cp_comm_type", "parallel.cp_comm_type", {name: name for name in CP_COMM_TYPES}, whole=True
@@ -153,6 +156,19 @@ class TrainingRuns(SystemRuns):
             & self._is_set("parallel.microbatch") & self._is_set(_RECOMPUTE)
         )  # fmt: skip
         """Whether a row sets the most important parts of its layout."""
+
+    def _read_pipelines(self, virtual: Ints) -> None:
+        """Set the layout of a recipe that has as many virtual stages as a row, (rows,)."""
+
+        def fitting(name: str, stages: int) -> str:
+            texts = self.tables["pipelines"].get(name, "").split()
+            return next((text for text in texts if len(parse_pipeline(text)) == stages), AUTO)
+
+        names = self._match_recipes("pipelines")
+        layouts = np.array([fitting(*row) for row in zip(names, virtual.tolist(), strict=True)])
+        said, unsaid = self.inputs.get(LAYOUT), ~self._is_set(LAYOUT)
+        values = layouts if said is None else np.where(unsaid, layouts, said.values)
+        self._set_input(LAYOUT, values, ~unsaid | (layouts != AUTO))
 
     def _read_recomputation(self) -> None:
         """Read the recomputation, whose words differ between libraries."""
@@ -302,7 +318,7 @@ class TrainingRuns(SystemRuns):
         layers_of_rows = zip(self.first_dense[rows].tolist(), layers.tolist(), pattern, strict=True)
         pattern = np.array([_pattern(*row_layers) for row_layers in layers_of_rows])
         chunks = _chunks_of(inputs["parallel.strategy"])
-        is_uneven = ~divides(chunks.of_all, layers)
+        is_uneven = ~divides(chunks.of_all, layers) & (inputs[LAYOUT] == AUTO)
         half = np.maximum(-(-layers // chunks.of_all) // 2, 1).astype(np.str_)
         adjusted = {
             _PATTERN: np.where(self._is_set(_PATTERN)[rows], inputs[_PATTERN], pattern),
