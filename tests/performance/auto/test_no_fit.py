@@ -29,8 +29,14 @@ CASES = {
     "a language model of LSTMs": ("model=lstm_lm", "system.devices=2", "chip=v100_sxm"),
     "a mixture served": ("model=deepseek_v3", "system=dgx_a100", "model.dtype=fp16", *SERVED),
     "one device that serves": ("model=deepseek_v3", "system=dgx_h100", "system.devices=1", *SERVED),
-    "cards that serve": ("model=llama3_70b", "system=pcie", "chip=l4", "system.devices=1", *SERVED,
-                         "server.max_num_seqs=256"),
+    "cards that serve": (
+        "model=llama3_70b",
+        "system=pcie",
+        "chip=l4",
+        "system.devices=1",
+        *SERVED,
+        "server.max_num_seqs=256",
+    ),
     "a pass": ("model=llama3_70b", "system=dgx_h100", "system.devices=1", "serve=decode", "server=vllm"),
 }
 

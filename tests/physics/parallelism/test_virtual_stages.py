@@ -113,13 +113,18 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
     reason = invalid_pipeline_partition(
         partition,
         wanted,
-        {"parallel.pipeline_partition": np.array([EVEN]), "parallel.strategy": np.array(["d1"])},
+        {
+            "parallel.pipeline_partition": np.array([EVEN]),
+            "parallel.strategy": np.array(["d1"]),
+            "parallel.pipeline_layout": np.array(["auto"]),
+        },
     ).at(0)
     assert (expected is None) == (reason is not None and stages > 1)
     assume(expected is not None)
     got = partition_layers(
-        graph, partition, np.array([True]), np.array([recompute]), np.ones(graph.point.size)
-    )
+        graph, partition, np.array([True]), np.array([recompute]), np.ones(graph.point.size),
+        np.array(["auto"]),
+    )  # fmt: skip
     layers = got.layers[0]
     most = {"none": 0, "selective": 0, "full": 99}.get(recompute, recompute)
     again = np.zeros(layers, dtype=int)

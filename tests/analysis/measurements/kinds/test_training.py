@@ -269,7 +269,7 @@ def test_a_job_has_as_many_devices_of_each_machine(devices, most, taken):
         ({"dtype": "float99"}, "dtype=float99 is unknown"),
         ({"dp_kind": "magic"}, "dp_kind=magic is unknown"),
         ({"recompute": "some"}, "recompute=some is unknown"),
-        ({"layers": 79}, "p4x5"),
+        ({"layers": 12}, "p4x5"),
         ({"global_batch": 3}, "batch"),
     ],
 )
@@ -284,8 +284,8 @@ def test_a_run_that_cannot_be_predicted_leaves_with_its_reason(runs, run, says):
 
 def test_no_run_can_be_predicted(runs):
     with pytest.raises(fastflow.InputError, match=r"the first one: .*p4x5"):
-        fastflow.validate(runs({"layers": 79}))
-    rows = fastflow.validate(runs({"layers": 79}, {}, {"device": "A100", "layers": 79})).rows
+        fastflow.validate(runs({"layers": 12}))
+    rows = fastflow.validate(runs({"layers": 12}, {}, {"device": "A100", "layers": 12})).rows
     assert rows["predicted_s"].notna().tolist() == [False, True, False]
 
 
@@ -356,6 +356,66 @@ def test_errors_are_by_device_source_framework_family_size_and_completeness(cli,
         "dtype",
         "complete",
     }
+
+
+# --- what sources and recipes say
+
+LORA = {"model": "Llama-2-70B LoRA r8", "vocab": 32000, "dtype": "fp8"}
+
+
+def test_a_model_with_adapters_trains_them_alone(runs):
+    frozen, whole = (row_of(runs({**LORA, "model": name})) for name in (LORA["model"], "Llama-2-70B"))
+    assert 0.6 < frozen["predicted_s"] / whole["predicted_s"] < 0.9
+    said = row_of(runs({**LORA, "model": "Llama-2-70B"}), "model.lora.rank=8", "model.lora.targets=attention")
+    assert said["predicted_s"] == frozen["predicted_s"]
+    wider = row_of(runs({**LORA, "model": "Llama-2-70B LoRA"}))
+    assert wider["predicted_s"] == row_of(runs({**LORA, "model": "Llama-2-70B LoRA rank 16"}))["predicted_s"]
+    assert wider["predicted_s"] > frozen["predicted_s"]
+
+
+def test_what_a_source_leaves_unsaid_is_what_its_code_has(runs):
+    gpt = {
+        "model": "GPT-3 175B", "hidden": 12288, "layers": 96, "heads": 96, "kv_heads": 96, "ffn": 49152,
+        "vocab": 51200, "seq": 2048, "global_batch": 32, "tp": 4, "pp": 8, "cp": "", "vp": "", "dtype": "",
+    }  # fmt: skip
+    names = (*NAMES, "source")
+    source = {"source": "mlcommons/training_results_v3.1@d06288b2bd67:x"}
+    row, said = (row_of(runs({**gpt, **source, **one}, names=names)) for one in ({}, {"dtype": "fp8"}))
+    assert row["strategy"] == "TP-4-d2-p8x12"
+    assert row["predicted_s"] == said["predicted_s"]
+    plain, said = (row_of(runs({**gpt, **one}, names=names)) for one in ({}, {"dtype": "bf16"}))
+    assert plain["strategy"] == "TP-4-d2-p8"
+    assert plain["predicted_s"] == said["predicted_s"] > 1.2 * row["predicted_s"]
+
+
+DEEPSEEK = {
+    "framework": "Megatron-Bridge (NeMo 25.09)", "year": 2025, "model": "DeepSeek-V3", "gpus": 1024,
+    "hidden": 7168, "layers": 61, "heads": 128, "kv_heads": 128, "ffn": 2048, "vocab": 129280, "seq": 4096,
+    "experts": 256, "topk": 8, "global_batch": 1024, "tp": 2, "pp": 8, "cp": 1, "vp": 4, "ep": 64,
+    "dtype": "fp8",
+}  # fmt: skip
+
+
+def test_a_recipe_has_its_layout_dispatcher_and_overlap(runs):
+    recipe = row_of(runs(DEEPSEEK))
+    said = row_of(
+        runs({**DEEPSEEK, "framework": "NeMo 25.09"}), "parallel.pipeline_layout='Et|(tt|)*30mL'",
+        "parallel.token_dispatcher=flex", "parallel.overlap.expert=true",
+    )  # fmt: skip
+    assert recipe["predicted_s"] == said["predicted_s"]
+    names, misfit = (*NAMES, "pp_layout"), "E|(tt|)*29(t|t|)mL"
+    own = {**DEEPSEEK, "pp_layout": "E|t|(tt|)*28t*3|tmL"}
+    rows = fastflow.validate(runs(DEEPSEEK, own, {**DEEPSEEK, "pp_layout": misfit}, names=names)).rows
+    assert rows["predicted_s"][0] == recipe["predicted_s"] != rows["predicted_s"][1]
+    assert rows["reason"][2].startswith(f"parallel.pipeline_layout={misfit}")
+
+
+def test_layers_that_virtual_stages_do_not_divide_are_as_even_as_possible(runs):
+    row, balanced = (
+        row_of(runs({"layers": 77}), *one) for one in ((), ("parallel.pipeline_partition=balanced",))
+    )
+    assert row["reason"] == ""
+    assert row["predicted_s"] == balanced["predicted_s"]
 
 
 # --- frameworks
