@@ -37,7 +37,7 @@ def parse(text: str) -> tuple[str, ...]:
     written, before = text.replace(" ", ""), ""
     while written != before and len(written) <= MAX_LENGTH:
         before = written
-        written = _REPEATED.sub(lambda found: (found[1] or found[2] or "") * int(found[3]), written)
+        written = _REPEATED.sub(lambda match: (match[1] or match[2] or "") * int(match[3]), written)
         if written == before:
             written = _BRACKETS.sub(r"\1", written)
     stages = tuple(written.split("|"))

@@ -21,6 +21,10 @@ SCALE_BYTES = 2.0  # of a group of integer weights
 FP32_SCALE_BYTES = 4  # of a block or a row of fp8
 # Operations: for the largest magnitude, absolute value and compare; to quantise, scale and round
 MAXIMUM_FLOP, QUANTISE_FLOP = 2.0, 2.0
+# Operands of weight gradients are transformed 16 at a time, with as many additions as a fast Hadamard
+# transform has stages, and gradients rounded with a random number (NVIDIA, Pretraining Large Language Models
+# with NVFP4, arXiv:2509.25149, sections 3.2 and 3.4)
+HADAMARD_FLOP, ROUNDING_FLOP = 4.0, 1.0
 
 
 class Format(NamedTuple):
@@ -36,6 +40,7 @@ class Format(NamedTuple):
     products: tuple[str, ...] = ()  # that compute it, the first that a chip has; (): the type itself
     native: str = ""  # a type whose units read such weights unconverted
     conversion: float = 0.0  # instructions that convert a weight on vector lanes
+    training: float = 0.0  # operations that prepare an element to be quantised in training
 
 
 # Instructions of a lane that convert a weight, as counted in Marlin's CUDA code (IST-DASLab/marlin@0f102e1,
@@ -74,7 +79,7 @@ DATA_TYPES = {
     "fp8": Format(1.0, 2.0, 1.0),
     "fp8_block": Format(1.0 + FP32_SCALE_BYTES / 128**2, 2.0, 1.0 + FP32_SCALE_BYTES / 128, 105.0),
     "int8": Format(1.0, 2.0, 1.0),
-    "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16, 49.0),
+    "nvfp4": Format(0.5 + 1.0 / 16, 2.0, 0.5 + 1.0 / 16, 49.0, training=HADAMARD_FLOP + ROUNDING_FLOP),
     "mxfp4": Format(0.5 + 1.0 / 32, 2.0, 0.5 + 1.0 / 32),
     "fp8_w8a16": Format(2.0, 2.0, stored=1.0, products=WIDE, conversion=CONVERSION),
     "nvfp4_w4a16": Format(2.0, 2.0, stored=0.5 + 1.0 / 16, products=WIDE, conversion=CONVERSION),

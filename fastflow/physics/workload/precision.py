@@ -43,6 +43,7 @@ _SIZED = {**FORMATS, UNMODELLED: FORMATS[WIDE[0]]}  # of which sizes are read be
 OUTPUT_BYTES = {name: form.output for name, form in _SIZED.items()}
 QUANTIZED_BYTES = {name: form.quantized for name, form in _SIZED.items()}
 QUANTISING_FLOP = {name: form.quantising for name, form in _SIZED.items()}
+_TRAINING_FLOP = {name: MAXIMUM_FLOP + QUANTISE_FLOP + form.training for name, form in _SIZED.items()}
 OPERAND_BYTES = {name: form.operand for name, form in _SIZED.items()}
 STORED_BYTES = {name: form.stored or form.operand for name, form in _SIZED.items()}
 _IS_GROUPED = {name: float(form.grouped) for name, form in _SIZED.items()}
@@ -158,7 +159,7 @@ def precision(inputs: Inputs) -> Precision:
         operand=operand,
         output=output,
         quantised=quantised,
-        quantising=np.where(training, MAXIMUM_FLOP + QUANTISE_FLOP, quantising),
+        quantising=np.where(training, map_values(_TRAINING_FLOP, inputs["model.dtype"]), quantising),
         weight=weight,
         copies=copies,
         activation=of("activation", output),

@@ -67,11 +67,23 @@ def test_products_keep_what_they_read_in_a_byte():
     assert wide["activation_B"] - narrow["activation_B"] == pytest.approx(saved, rel=1e-6)
 
 
+def test_four_bits_train_on_units_that_have_them():
+    """Products in a quarter of the bytes of bf16; weights have two copies of 4 bits and a scale for 16."""
+    blackwell = (*BASE[:3], "chip=b200_sxm", "system=dgx_b200", *BASE[5:])
+    wide, eight, four = (
+        fastflow.evaluate(*blackwell, f"model.dtype={dtype}").iloc[0] for dtype in ("bf16", "fp8", "nvfp4")
+    )
+    assert four["feed_forward_s"] < 0.8 * eight["feed_forward_s"] < 0.6 * wide["feed_forward_s"]
+    assert four["lm_head_s"] == pytest.approx(wide["lm_head_s"], rel=0.02)
+    copies = (0.5 + 1 / 16) * 2
+    assert four["weight_B"] - wide["weight_B"] == pytest.approx(four["parameters"] / 2 * copies, rel=2e-3)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         (("model=llama3_8b", "chip=a100", "model.dtype=fp8"), "a data type of chip"),
-        (("model=llama3_8b", "chip=h100_sxm", "model.dtype=int8"), "fp16, fp8, fp8_block where"),
+        (("model=llama3_8b", "chip=h100_sxm", "model.dtype=int8"), "fp16, fp8, fp8_block, nvfp4 where"),
         (("model=gemm", "model.training=true", "chip=h100_sxm", "model.dtype=fp8"), "bf16, fp16 where"),
     ],
 )

@@ -238,9 +238,9 @@ class TrainingRuns(SystemRuns):
             return
         ranks = [_RANK.search(text) for text in self._cells("model")]
         targets = [self.tables["adapters"].get(name, ADAPTERS[lora.TARGETS]) for name in names]
-        own = {lora.RANK: [int(rank[1]) if rank else USUAL_RANK for rank in ranks], lora.TARGETS: targets}
+        stated = {lora.RANK: [int(rank[1]) if rank else USUAL_RANK for rank in ranks], lora.TARGETS: targets}
         for key, default in ADAPTERS.items():
-            self._set_input(key, np.array(own.get(key, [default] * self.rows)), has)
+            self._set_input(key, np.array(stated.get(key, [default] * self.rows)), has)
 
     def _match_runs(self, table: str) -> NDArray[Any]:
         """Return the names of a table that match the source and the model of rows, "" without a match."""
