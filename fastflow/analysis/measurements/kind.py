@@ -112,6 +112,8 @@ class Measurements:
     """Rows in a batch, at most."""
     skips_incomplete_rows: ClassVar[bool] = False
     """Whether rows without a needed cell are skipped, instead of refusing the file."""
+    job_columns: ClassVar[tuple[str, ...]] = ()
+    """Columns in which rows of the same job agree, whose layouts are ranked."""
     error_groups: ClassVar[tuple[str, ...]] = ()
     """Columns by which errors are grouped; by default all columns of the file with a few values."""
     is_of_a_system: ClassVar[bool] = False

@@ -89,6 +89,11 @@ def naming_columns(name: str, file_columns: Sequence[str]) -> tuple[str, ...]:
     return of_kind or tuple(column for column in file_columns if "." in column or column == "model")
 
 
+def job_columns(name: str) -> tuple[str, ...]:
+    """Return the columns in which rows of the same job agree, of a kind; () for others."""
+    return KINDS[name].job_columns if name in KINDS else ()
+
+
 def has_errors_by_part(name: str) -> bool:
     """Say whether a kind has separate errors for the parts of its rows; False for unknown kinds."""
     return name in KINDS and KINDS[name].has_errors_by_part

@@ -96,6 +96,7 @@ def validation_card(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
     """Return the mean and median error, the errors by group, and the worst rows."""
     from fastflow.analysis.validation.error_metrics import ALL, errors_of, measured_quantities
     from fastflow.reporting.terminal.validation import (
+        choice_line,
         error_sheet,
         explanation_title,
         mean_error_line,
@@ -113,6 +114,8 @@ def validation_card(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
     for metered in further:
         parts.append(Text(mean_error_line(rows, errors, metered)))
         parts.append(error_sheet(errors_of(errors, metered), metered))
+    if choice := choice_line(rows, str(rows.attrs["fastflow.measured"])):
+        parts.append(Text(f"Choice of layouts: {choice}"))
     failed = rows[rows["predicted_s"].isna()]
     if len(failed):
         first = f"line {failed['line'].iloc[0]}: {failed['reason'].iloc[0]}"

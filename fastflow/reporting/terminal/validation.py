@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from fastflow.analysis.measurements.read import has_errors_by_part, naming_columns
+from fastflow.analysis.measurements.read import has_errors_by_part, job_columns, naming_columns
 from fastflow.analysis.validation.error_metrics import (
     ALL,
     ERROR_OF_TIME,
@@ -15,6 +15,7 @@ from fastflow.analysis.validation.error_metrics import (
     is_compared,
     measured_quantities,
 )
+from fastflow.analysis.validation.layout_choice import layout_choice
 from fastflow.config.messages import pluralize
 from fastflow.core import units
 from fastflow.reporting.terminal.tables import console, new_sheet, records
@@ -74,6 +75,8 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             f"the first one: {first['reason']}",
             markup=False,
         )
+    if choice := choice_line(rows, dataset.about("measured")):
+        out.print(f"\n[bold]Choice of layouts[/]: {choice}")
     naming = naming_columns(dataset.about("measured"), file_columns_of(dataset))
     out.print(f"\n[bold]Worst rows[/]: {explanation_title(rows)}")
     _print_rows(out, worst_rows(rows, naming))
@@ -88,6 +91,19 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
         print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
     for quantity in quantities[1:]:
         print(mean_error_line(rows, errors, quantity))
+
+
+def choice_line(rows: pd.DataFrame, kind: str) -> str:
+    """Say how well predictions choose among the layouts of a job; "" of kinds and files without several."""
+    choice = layout_choice(rows, job_columns(kind))
+    if choice is None:
+        return ""
+    tau = "" if choice.tau != choice.tau else f"; Kendall's tau {choice.tau:.2f}"
+    return (
+        f"of {pluralize(choice.jobs, 'job')} with {choice.rows:,} rows, the layout that is predicted fastest"
+        f" was measured {choice.mean_regret:.1%} slower than the best in the mean"
+        f" (median {choice.median_regret:.1%}, at most {choice.max_regret:.1%}){tau}"
+    )
 
 
 def _print_rows(out: Console, explained: Iterable[list[str]]) -> None:

@@ -95,6 +95,10 @@ class TrainingRuns(SystemRuns):
     times: ClassVar[Mapping[str, str]] = {"time_s": "", "iter_time_s": ""}
     naming_keys = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
     error_groups = ("device", "origin", "library", "family", "parameters_billions", "dtype", "complete")
+    job_columns = (
+        "source", "device", "gpus", "model", "hidden", "layers", "heads", "ffn", "global_batch", "seq", "dtype",
+        "framework", "year",
+    )  # fmt: skip
     section = "training"
     alias_tables = (
         "devices", "networks", "frameworks", "families", "selective", "adapters", "chunks", "types",
