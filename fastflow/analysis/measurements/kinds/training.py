@@ -96,8 +96,8 @@ class TrainingRuns(SystemRuns):
     naming_keys = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
     error_groups = ("device", "origin", "library", "family", "parameters_billions", "dtype", "complete")
     job_columns = (
-        "source", "device", "gpus", "model", "hidden", "layers", "heads", "ffn", "global_batch", "seq", "dtype",
-        "framework", "year",
+        "source", "device", "gpus", "model", "hidden", "layers", "heads", "ffn", "global_batch", "seq",
+        "dtype", "framework", "year",
     )  # fmt: skip
     section = "training"
     alias_tables = (
