@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.predict import PredictedRows, results_of_rows
-from fastflow.analysis.measurements.system_runs import SystemRuns
+from fastflow.analysis.measurements.recipes import OVERLAP, TABLES, RecipeRuns
 from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of
 from fastflow.config.model_inputs import Scalar, convert
@@ -25,12 +25,9 @@ from fastflow.core.tables import Bools, Columns, Ints
 from fastflow.engine.grid.run import Run
 from fastflow.physics.parallelism.options import AUTO, CP_COMM_TYPES
 from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
-from fastflow.physics.parallelism.pipeline_layout import parse as parse_pipeline
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
 from fastflow.physics.parallelism.virtual_stages import BALANCED, divides
-from fastflow.physics.workload.models.transformer import lora
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
-from fastflow.physics.workload.models.transformer.lora import DEFAULTS as ADAPTERS
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.schema import find_input
 
@@ -45,8 +42,8 @@ _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "f
 """Name of a kind of data parallelism to the stage of ZeRO."""
 OF_FILE = ("layers", "hidden", "dtype")
 """Result columns that are columns of a file already."""
-OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
-"""The section of overlap, and its exchanges."""
+HIDDEN = ("tensor", "context", "expert", "data", "pipeline")
+"""Exchanges of the section of overlap."""
 STRUCTURE = {
     "head_dim": "model.head_dim", "pattern": "model.pattern", "shared_experts": "model.shared_experts",
     "n_shared_experts": "model.shared_experts", "kv_lora_rank": "model.latent",
@@ -63,13 +60,11 @@ _VIRTUAL = "virtual stages"  # of a strategy: no key, but the meaning of two col
 _BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
 _REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
 _WORD = re.compile(r"[a-z0-9_]+")
-_RANK = re.compile(r"(?i)\br(?:ank)?[ _=]?([0-9]+)\b")
-USUAL_RANK = 16  # of adapters whose name has none
 _YEAR = re.compile(r"(?<![0-9])20[12][0-9](?![0-9])")
 
 
 @register
-class TrainingRuns(SystemRuns):
+class TrainingRuns(RecipeRuns):
     """Published iteration times, each with the layout of its run."""
 
     name = "training runs"
@@ -100,10 +95,7 @@ class TrainingRuns(SystemRuns):
         "dtype", "framework", "year",
     )  # fmt: skip
     section = "training"
-    alias_tables = (
-        "devices", "networks", "frameworks", "families", "selective", "adapters", "chunks", "types",
-        "dispatchers", "hidden", "pipelines",
-    )  # fmt: skip
+    alias_tables = ("devices", "networks", "frameworks", "families", "selective", *TABLES)
     groups = ("framework", "model")
     not_fitted = "a file of kernels; the time of a training run depends on a whole system"
 
@@ -137,7 +129,7 @@ class TrainingRuns(SystemRuns):
         degrees = {name: self._degree(name) for name in ("tp", "pp", "cp", "ep")}
         degrees["vp"] = self._degree("vp", "interleave")
         tp, pp, cp = (np.maximum(degrees[name], 1) for name in ("tp", "pp", "cp"))
-        unsaid = [int(self.tables["chunks"].get(name, 1)) for name in self._match_runs("chunks")]
+        unsaid = np.array([int(text or 1) for text in self._of_source("chunks")])
         vp = np.where(pp > 1, np.where(degrees["vp"] > 0, degrees["vp"], unsaid), 1)
         ep = np.where(experts, np.maximum(degrees["ep"], 1), 1)
         gpus = self._values("system.devices")
@@ -160,19 +152,6 @@ class TrainingRuns(SystemRuns):
             & self._is_set("parallel.microbatch") & self._is_set(_RECOMPUTE)
         )  # fmt: skip
         """Whether a row sets the most important parts of its layout."""
-
-    def _read_pipelines(self, virtual: Ints) -> None:
-        """Set the layout of a recipe that has as many virtual stages as a row, (rows,)."""
-
-        def fitting(name: str, stages: int) -> str:
-            texts = self.tables["pipelines"].get(name, "").split()
-            return next((text for text in texts if len(parse_pipeline(text)) == stages), AUTO)
-
-        names = self._match_recipes("pipelines")
-        layouts = np.array([fitting(*row) for row in zip(names, virtual.tolist(), strict=True)])
-        said, unsaid = self.inputs.get(LAYOUT), ~self._is_set(LAYOUT)
-        values = layouts if said is None else np.where(unsaid, layouts, said.values)
-        self._set_input(LAYOUT, values, ~unsaid | (layouts != AUTO))
 
     def _read_recomputation(self) -> None:
         """Read the recomputation, whose words differ between libraries."""
@@ -197,17 +176,7 @@ class TrainingRuns(SystemRuns):
         for name in HIDDEN:
             key = f"{OVERLAP}.{name}"
             self._read_words("overlap", key, partial(_is_hidden, name), known)
-        hidden = np.array([self.tables["hidden"].get(name, "") for name in self._match_recipes("hidden")])
-        for name in {*hidden.tolist()} - {""}:
-            key, column = f"{OVERLAP}.{name}", self.inputs[f"{OVERLAP}.{name}"]
-            unsaid = (hidden == name) & ~column.is_set
-            self._set_input(key, np.where(unsaid, True, column.values), column.is_set | unsaid)
-
-    def _read_dispatcher(self) -> None:
-        """Set the dispatcher of experts' tokens that a recipe has."""
-        known = self.tables["dispatchers"]
-        dispatchers = np.array([known.get(name, AUTO) for name in self._match_recipes("dispatchers")])
-        self._set_input("parallel.token_dispatcher", dispatchers, dispatchers != AUTO)
+        self._read_hidden()
 
     def _read_model(self) -> None:
         """Read inputs of the model that its family does not set; raises InputError."""
@@ -229,34 +198,10 @@ class TrainingRuns(SystemRuns):
     def _read_types(self) -> None:
         """Read the type of products; where a row says nothing, that of its source, if it has one."""
         self._read_word("dtype", DTYPE)
-        types = np.array([self.tables["types"].get(name, "") for name in self._match_runs("types")])
+        types = np.array(self._of_source("types"))
         is_said = self._is_set(DTYPE) | self.file.filled("dtype")
         said, is_set = self.inputs[DTYPE]
         self._set_input(DTYPE, np.where(is_said, said, types), is_set | (~is_said & (types != "")))
-
-    def _read_adapters(self) -> None:
-        """Read adapters by the model's name: which products have them, and how wide they are."""
-        names = self._match_names("adapters", self._cells("model"))
-        has = names != ""
-        if not has.any():
-            return
-        ranks = [_RANK.search(text) for text in self._cells("model")]
-        targets = [self.tables["adapters"].get(name, ADAPTERS[lora.TARGETS]) for name in names]
-        stated = {lora.RANK: [int(rank[1]) if rank else USUAL_RANK for rank in ranks], lora.TARGETS: targets}
-        for key, default in ADAPTERS.items():
-            self._set_input(key, np.array(stated.get(key, [default] * self.rows)), has)
-
-    def _match_runs(self, table: str) -> NDArray[Any]:
-        """Return the names of a table that match the source and the model of rows, "" without a match."""
-        return self._match_names(table, self._joined("source", "model"))
-
-    def _match_recipes(self, table: str) -> NDArray[Any]:
-        """Return the names of a table that match the framework, year, model and device of rows."""
-        return self._match_names(table, self._joined("framework", "year", "model", self.device_column))
-
-    def _joined(self, *columns: str) -> list[str]:
-        """Return the texts of rows in some columns, side by side."""
-        return [" ".join(cells) for cells in zip(*map(self._cells, columns), strict=True)]
 
     def _read_first_dense(self) -> None:
         """Read the number of dense layers before layers with experts; -1 for empty cells."""
