@@ -8,13 +8,23 @@ of one message.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
-from fastflow.physics.parallelism.sharding.local_graph import CrossEdges
-from fastflow.physics.workload.graph import Graph
+from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Supergraph
+from fastflow.physics.workload.graph import UPDATE, Graph
+from fastflow.physics.workload.precision import precision
 
 KEY = "parallel.ddp_bucket_size"
+
+
+class Messages(NamedTuple):
+    """Bytes of the messages that exchanges are a part of, (kernels,); None: each tensor is a message."""
+
+    weights: Floats | None = None
+    gradients: Floats | None = None
 
 
 def has_buckets(inputs: Inputs) -> bool:
@@ -36,3 +46,18 @@ def message_bytes(
     of_stage /= np.maximum(stages, 1)[graph.point]
     bucket = np.minimum((inputs[KEY] * element)[graph.point], of_stage)
     return np.where(rows, np.maximum(edges.bytes, bucket), edges.bytes)
+
+
+def messages_of(inputs: Inputs, graph: Graph, shards: Supergraph, stages: Ints) -> Messages:
+    """Return the messages of gradients, and of weights that are gathered after their update.
+
+    stages: of the pipeline, (points,).
+    """
+    if not has_buckets(inputs):
+        return Messages()
+    numbers = precision(inputs)
+    updated, every = graph.phase == UPDATE, np.ones(graph.phase.size, dtype=np.bool_)
+    return Messages(
+        weights=message_bytes(inputs, graph, shards.fetch, numbers.weight, stages, updated),
+        gradients=message_bytes(inputs, graph, shards.gradient, numbers.gradient, stages, every),
+    )

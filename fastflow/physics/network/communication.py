@@ -15,7 +15,7 @@ from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip
-from fastflow.physics.network.buckets import has_buckets, message_bytes
+from fastflow.physics.network.buckets import Messages, messages_of
 from fastflow.physics.network.collectives import server_kernels
 from fastflow.physics.network.collectives.algorithms import number_of
 from fastflow.physics.network.collectives.cost import KINDS, DeviceLinks, cheapest, price
@@ -51,8 +51,7 @@ from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Superg
 from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.layer_times import Waits
-from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, NO_EXCHANGE, POINT_TO_POINT, UPDATE, Graph
-from fastflow.physics.workload.precision import precision
+from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, NO_EXCHANGE, POINT_TO_POINT, Graph
 
 
 class Exchanges(NamedTuple):
@@ -130,13 +129,6 @@ def _time_edges(
     return _Edges(time, by, level)
 
 
-class _Messages(NamedTuple):
-    """Bytes of the messages that exchanges are a part of, (kernels,); None: each tensor is a message."""
-
-    weights: Floats | None = None
-    gradients: Floats | None = None
-
-
 class _Network(NamedTuple):
     """The cross-edges of all points, and their cost under every placement order."""
 
@@ -148,7 +140,7 @@ class _Network(NamedTuple):
     send: tuple[Ints, Ints]  # of edges to other stages: collective and launches, (kernels,)
     prices: Prices
     dispatch: Dispatch | None  # dispatch and combine of experts that are no collectives
-    messages: _Messages
+    messages: Messages
 
 
 class _Timed(NamedTuple):
@@ -265,7 +257,7 @@ def communicate(
         send=_sends(graph, shards, pipe),
         prices=prices,
         dispatch=dispatch_of(inputs, routes, of_point, wires, libraries, graph),
-        messages=_messages(inputs, graph, shards, strategies.pp),
+        messages=messages_of(inputs, graph, shards, strategies.pp),
     )
     timed, order_row = _time_best(network)
     waits = None
@@ -282,18 +274,6 @@ def communicate(
         bandwidth=bandwidth,
         hops=hops,
         waits=waits,
-    )
-
-
-def _messages(inputs: Inputs, graph: Graph, shards: Supergraph, stages: Ints) -> _Messages:
-    """Return the messages of gradients, and of weights that are gathered after their update."""
-    if not has_buckets(inputs):
-        return _Messages()
-    numbers = precision(inputs)
-    updated, all_rows = graph.phase == UPDATE, np.ones(graph.phase.size, dtype=np.bool_)
-    return _Messages(
-        weights=message_bytes(inputs, graph, shards.fetch, numbers.weight, stages, updated),
-        gradients=message_bytes(inputs, graph, shards.gradient, numbers.gradient, stages, all_rows),
     )
 
 
