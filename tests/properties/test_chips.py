@@ -251,7 +251,8 @@ def test_full_power_is_a_relatives(compose):
 
 VOLTA = ("v100", "v100_sxm", "v100_pcie", "v100_sxm_32", "v100_pcie_32", "v100s")
 OLD = (*VOLTA, "p100", "p4", "t4")  # compute capabilities 6.0 to 7.5
-OF_CHIP = ("megatron_core", "nemo", "nemo_2023", "jax", "composer")  # whose attention is FlashAttention's or cuDNN's
+OF_CHIP = ("megatron_core", "nemo", "nemo_2023", "jax", "composer")
+"""Frameworks whose attention is FlashAttention's or cuDNN's."""
 
 
 @pytest.mark.long
