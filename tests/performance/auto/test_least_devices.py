@@ -41,7 +41,12 @@ CAPACITIES = (6, 11, 24, 70)
 """Of a device [GB]."""
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = ("served on a machine", "a mixture served", "one pass")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.long] if case in LONG else []) for case in CASES]
+)
 def test_as_few_as_a_scan_of_all_numbers_finds(case, compose):
     scanned = set()
     for capacity in CAPACITIES:

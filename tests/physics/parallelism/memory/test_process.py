@@ -71,7 +71,10 @@ def test_a_layout_fits_what_is_offered_and_no_more():
     assert not run("parallel.strategy=d8", just, "memory.reserve=0.01")["feasible"]
 
 
-@pytest.mark.parametrize(("devices", "batch"), [(8, 64), (32, 256), (64, 64)])
+@pytest.mark.parametrize(
+    ("devices", "batch"),
+    [(8, 64), *(pytest.param(*one, marks=pytest.mark.long) for one in ((32, 256), (64, 64)))],
+)
 def test_no_recommended_layout_is_above_what_a_device_offers(devices, batch):
     rows = fastflow.evaluate(
         "model=llama3_8b,llama2_13b,qwen3_14b", "system=superpod_h100", f"system.devices={devices}",
