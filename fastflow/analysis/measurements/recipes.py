@@ -11,15 +11,19 @@ import re
 
 import numpy as np
 
+from fastflow.analysis.measurements.csv_file import InputColumn, scalar_of
 from fastflow.analysis.measurements.system_runs import SystemRuns
+from fastflow.config.messages import one_of
+from fastflow.config.model_inputs import convert
+from fastflow.core.errors import InputError
 from fastflow.core.tables import Ints
 from fastflow.physics.parallelism.options import AUTO, DISPATCHER
 from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
 from fastflow.physics.parallelism.pipeline_layout import parse as parse_pipeline
 from fastflow.physics.workload.models.transformer import lora
-from fastflow.physics.workload.models.transformer.lora import DEFAULTS as ADAPTERS
 
-OVERLAP = "parallel.overlap"
+OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
+"""The section of overlap, and its exchanges."""
 TABLES = ("adapters", "chunks", "types", "dispatchers", "hidden", "pipelines")
 USUAL_RANK = 16  # of adapters whose name has none
 _RANK = re.compile(r"(?i)\br(?:ank)?[ _=]?([0-9]+)\b")
@@ -28,29 +32,43 @@ _RANK = re.compile(r"(?i)\br(?:ank)?[ _=]?([0-9]+)\b")
 class RecipeRuns(SystemRuns):
     """Training runs, with what their sources and recipes say."""
 
-    def _of_source(self, table: str) -> list[str]:
-        """Return what a table has for the source and the model of rows, "" for nothing."""
-        return self._values_of(table, "source", "model")
+    def _of_source(self, table: str, key: str) -> list[str]:
+        """Return what a table has for the source and the model of rows; as `_values_of`."""
+        return self._values_of(table, key, "source", "model")
 
-    def _of_recipe(self, table: str) -> list[str]:
-        """Return what a table has for the framework, year, model and device of rows, "" for nothing."""
-        return self._values_of(table, "framework", "year", "model", self.device_column)
+    def _of_recipe(self, table: str, key: str) -> list[str]:
+        """Return what a table has for the framework, year, model and device of rows; as `_values_of`."""
+        return self._values_of(table, key, "framework", "year", "model", self.device_column)
 
-    def _values_of(self, table: str, *columns: str) -> list[str]:
-        """Return the values of the names of a table that match cells side by side, "" for none."""
+    def _values_of(self, table: str, key: str, *columns: str) -> list[str]:
+        """Return the values of the names of a table that match cells side by side, "" for none.
+
+        key: an input that allows the words of such a value, or the section of those that the words name.
+        Raises InputError for others.
+        """
         texts = [" ".join(cells) for cells in zip(*map(self._cells, columns), strict=True)]
-        return [self.tables[table].get(name, "") for name in self._match_names(table, texts)]
+        names = self._match_names(table, texts)
+        values = {name: self.tables[table].get(name, "") for name in dict.fromkeys(names.tolist())}
+        for name, value in values.items():
+            for word in value.split():
+                if allowed := _refusal(key, word):
+                    raise InputError(f"{self.section}.{table}.{name}", value, allowed)
+        return [values[name] for name in names]
 
     def _read_adapters(self) -> None:
         """Read adapters by the model's name: which products have them, and how wide they are."""
-        targets = self._values_of("adapters", "model")
+        targets = self._values_of("adapters", lora.TARGETS, "model")
         has = np.array(targets) != ""
         if not has.any():
             return
-        ranks = [_RANK.search(text) for text in self._cells("model")]
-        stated = {lora.RANK: [int(rank[1]) if rank else USUAL_RANK for rank in ranks], lora.TARGETS: targets}
-        for key, default in ADAPTERS.items():
-            self._set_input(key, np.array(stated.get(key, [default] * self.rows)), has)
+        matches = [_RANK.search(text) for text in self._cells("model")]
+        ranks = [int(match[1]) if match else USUAL_RANK for match in matches]
+        stated = {
+            lora.RANK: InputColumn(np.array(ranks), has),
+            lora.TARGETS: InputColumn(np.array(targets), has),
+        }
+        for key, column in self._with_adapters(stated).items():
+            self._set_input(key, *column)
 
     def _read_pipelines(self, virtual: Ints) -> None:
         """Set the layout of a recipe that has as many virtual stages as a row, (rows,)."""
@@ -58,22 +76,28 @@ class RecipeRuns(SystemRuns):
         def fitting(texts: str, stages: int) -> str:
             return next((text for text in texts.split() if len(parse_pipeline(text)) == stages), AUTO)
 
-        of_rows = zip(self._of_recipe("pipelines"), virtual.tolist(), strict=True)
+        of_rows = zip(self._of_recipe("pipelines", LAYOUT), virtual.tolist(), strict=True)
         layouts = np.array([fitting(*row) for row in of_rows])
-        said, unsaid = self.inputs.get(LAYOUT), ~self._is_set(LAYOUT)
-        values = layouts if said is None else np.where(unsaid, layouts, said.values)
-        self._set_input(LAYOUT, values, ~unsaid | (layouts != AUTO))
+        self._set_default(LAYOUT, layouts, layouts != AUTO)
 
     def _read_dispatcher(self) -> None:
         """Set the dispatcher of experts' tokens that a recipe has."""
-        dispatchers = np.array([text or AUTO for text in self._of_recipe("dispatchers")])
-        self._set_input(DISPATCHER, dispatchers, dispatchers != AUTO)
+        dispatchers = np.array([text or AUTO for text in self._of_recipe("dispatchers", DISPATCHER)])
+        self._set_default(DISPATCHER, dispatchers, dispatchers != AUTO)
 
     def _read_hidden(self) -> None:
         """Set the exchange that a recipe hides, in rows that say nothing of it."""
-        hidden = np.array(self._of_recipe("hidden"))
-        for name in {*hidden.tolist()} - {""}:
-            key = f"{OVERLAP}.{name}"
-            column = self.inputs[key]
-            unsaid = (hidden == name) & ~column.is_set
-            self._set_input(key, np.where(unsaid, True, column.values), column.is_set | unsaid)
+        hidden = np.array(self._of_recipe("hidden", OVERLAP))
+        for name in HIDDEN:
+            self._set_default(f"{OVERLAP}.{name}", np.ones(self.rows, np.bool_), hidden == name)
+
+
+def _refusal(key: str, word: str) -> str:
+    """Say what is allowed instead of a word as a value of an input; "" if it is allowed."""
+    if key == OVERLAP:
+        return "" if word in HIDDEN else one_of(HIDDEN)
+    try:
+        convert(key, scalar_of(key, word))
+    except InputError as error:
+        return error.allowed
+    return ""

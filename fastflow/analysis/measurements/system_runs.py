@@ -209,6 +209,11 @@ class SystemRuns(Measurements):
         column = InputColumn(to_column(key, values), is_set)
         self.inputs[key] = merge_columns(column, self.overriding[key]) if key in self.overriding else column
 
+    def _set_default(self, key: str, values: NDArray[Any], rows: Bools) -> None:
+        """Set an input for those of some rows that do not set it."""
+        default = InputColumn(to_column(key, values), rows)
+        self.inputs[key] = merge_columns(default, self.inputs[key]) if key in self.inputs else default
+
     def _read_words(self, column: str, key: str, read: Callable[[str], Scalar], allowed: str) -> None:
         """Set an input by the words of a column; rows with unknown words are skipped.
 

@@ -31,7 +31,7 @@ class LayoutChoice(NamedTuple):
 
 
 def layout_choice(rows: pd.DataFrame, job_columns: Sequence[str]) -> LayoutChoice | None:
-    """Return how well layouts of the same job are ranked, None where no job has two that are told apart.
+    """Return how well layouts of the same job are ranked, None where no job has two with different times.
 
     rows: with `measured_s` and `predicted_s` [s], NaN where a row has none; job_columns: in which rows of a
     job agree, those that there are.

@@ -24,6 +24,8 @@ from fastflow.core.tables import Columns, Inputs, Ints, Texts
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
 from fastflow.physics.network.collectives.custom_all_reduce import BACKEND, NCCL
 from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
+from fastflow.physics.parallelism.pipeline_layout import AUTO
+from fastflow.physics.parallelism.pipeline_layout import KEY as PIPELINE_LAYOUT
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, invalid_strategy, parse_column
 from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS
 from fastflow.physics.workload.precision import stored_experts
@@ -112,6 +114,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "model.fused_attention": np.ones(count, dtype=np.bool_),  # as in all serving libraries
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
+        PIPELINE_LAYOUT: np.full(count, AUTO),  # servers partition layers by a rule of their own
         BACKEND: np.where(inputs["system.library"] == "none", NCCL, inputs["server.all_reduce_backend"]),
     }
     packages = inputs[DEVICES] // per_package(inputs), servers.stage // package

@@ -37,8 +37,9 @@ def message_bytes(
 ) -> Floats:
     """Return the bytes of the message that each kernel's exchange is a part of, (kernels,).
 
-    element: bytes of a parameter in it, (points,); stages: of the pipeline, (points,), whose messages are
-    apart; rows: kernels whose exchanges share messages, with those of the same devices, (kernels,).
+    element: bytes of a parameter in it, (points,); stages: of the pipeline, (points,), each of which has
+    messages of its own; rows: kernels whose exchanges share messages, with those of the same devices,
+    (kernels,).
     """
     launches = graph.launches.repeat * graph.launches.times
     group = graph.point * (int(edges.group.max(initial=0)) + 1) + edges.group

@@ -187,9 +187,7 @@ def partition_layers(
     np.add.at(layer_s, first[graph.point] + graph.layer.number, kernel_s / graph.launches.times)
     given = np.full(offset[-1], -1, dtype=np.int64)
     for p in np.flatnonzero(layouts != AUTO):
-        starts = starts_of(layouts[p], int(partition.before[p]))
-        if starts.size == partition.virtual[p]:  # or it is refused
-            given[offset[p] : offset[p + 1]] = starts
+        given[offset[p] : offset[p + 1]] = starts_of(layouts[p], int(partition.before[p]))
     chunks = Chunks(
         offset, layers, first_count, layer_counts, recompute_counts, recomputes_core, first_layer, last_layer
     )

@@ -94,6 +94,17 @@ def test_a_layout_that_does_not_fit_says_what_would(layout, allowed):
     assert allowed in reason
 
 
+def test_a_server_divides_its_layers_by_its_own_rule():
+    served = (
+        "model=llama3_8b", "system=dgx_h100", "system.devices=8", "serve=continuous", "server=vllm",
+        "serve.concurrency=4", "parallel.strategy=TP-2-p4", "engine.jobs=1",
+    )  # fmt: skip
+    plain = fastflow.evaluate(*served).iloc[0]
+    laid = fastflow.evaluate(*served, "parallel.pipeline_layout='Et*4|t*16|t*8|t*4L'").iloc[0]
+    assert laid["tpot_s"] == plain["tpot_s"]
+    assert "parallel.pipeline_layout" in laid["no_effect"]
+
+
 def test_a_module_of_multi_token_prediction_has_a_stage_of_its_own():
     point = (
         "model=deepseek_v3", "chip=b200_sxm", "system=superpod_b200", "system.devices=256",

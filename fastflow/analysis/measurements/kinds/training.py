@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.predict import PredictedRows, results_of_rows
-from fastflow.analysis.measurements.recipes import OVERLAP, TABLES, RecipeRuns
+from fastflow.analysis.measurements.recipes import HIDDEN, OVERLAP, TABLES, RecipeRuns
 from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of
 from fastflow.config.model_inputs import Scalar, convert
@@ -42,8 +42,6 @@ _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "f
 """Name of a kind of data parallelism to the stage of ZeRO."""
 OF_FILE = ("layers", "hidden", "dtype")
 """Result columns that are columns of a file already."""
-HIDDEN = ("tensor", "context", "expert", "data", "pipeline")
-"""Exchanges of the section of overlap."""
 STRUCTURE = {
     "head_dim": "model.head_dim", "pattern": "model.pattern", "shared_experts": "model.shared_experts",
     "n_shared_experts": "model.shared_experts", "kv_lora_rank": "model.latent",
@@ -56,6 +54,7 @@ FIRST_DENSE = ("first_k_dense", "first_k_dense_replace")
 """Columns of the number of dense layers before layers with experts; the second by config.json's name."""
 _OF_A_MODEL = ("hidden", "layers", "heads")
 """Columns that may be empty where the command line or a config.json describes the model."""
+_LAYERS = "model.layers"
 _VIRTUAL = "virtual stages"  # of a strategy: no key, but the meaning of two columns
 _BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
 _REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
@@ -129,7 +128,7 @@ class TrainingRuns(RecipeRuns):
         degrees = {name: self._degree(name) for name in ("tp", "pp", "cp", "ep")}
         degrees["vp"] = self._degree("vp", "interleave")
         tp, pp, cp = (np.maximum(degrees[name], 1) for name in ("tp", "pp", "cp"))
-        unsaid = np.array([int(text or 1) for text in self._of_source("chunks")])
+        unsaid = np.array([int(text or 1) for text in self._of_source("chunks", _LAYERS)])
         vp = np.where(pp > 1, np.where(degrees["vp"] > 0, degrees["vp"], unsaid), 1)
         ep = np.where(experts, np.maximum(degrees["ep"], 1), 1)
         gpus = self._values("system.devices")
@@ -198,10 +197,8 @@ class TrainingRuns(RecipeRuns):
     def _read_types(self) -> None:
         """Read the type of products; where a row says nothing, that of its source, if it has one."""
         self._read_word("dtype", DTYPE)
-        types = np.array(self._of_source("types"))
-        is_said = self._is_set(DTYPE) | self.file.filled("dtype")
-        said, is_set = self.inputs[DTYPE]
-        self._set_input(DTYPE, np.where(is_said, said, types), is_set | (~is_said & (types != "")))
+        types = np.array(self._of_source("types", DTYPE))
+        self._set_default(DTYPE, types, (types != "") & ~self.file.filled("dtype"))
 
     def _read_first_dense(self) -> None:
         """Read the number of dense layers before layers with experts; -1 for empty cells."""

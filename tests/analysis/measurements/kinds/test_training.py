@@ -410,6 +410,25 @@ def test_a_recipe_has_its_layout_dispatcher_and_overlap(runs):
     assert rows["reason"][2].startswith(f"parallel.pipeline_layout={misfit}")
 
 
+@pytest.mark.parametrize(
+    ("entry", "allowed"),
+    [
+        ("chunks.mlcommons_GPT_3=abc", "a whole number at least 1"),
+        ("types.mlcommons_GPT_3=abc", "one of fp32, tf32, bf16"),
+        ("hidden.GPT=abc", "one of tensor, context, expert"),
+        ("dispatchers.GPT=abc", "one of auto, alltoall, flex"),
+        ("pipelines.GPT=Ex", "auto, or the layers of each virtual stage"),
+        ("adapters.GPT=abc", "one of qv, attention"),
+    ],
+)
+def test_a_table_has_values_that_its_inputs_allow(runs, entry, allowed):
+    run = runs({"model": "GPT-3", "source": "mlcommons"}, names=(*NAMES, "source"))
+    with pytest.raises(fastflow.InputError) as refused:
+        fastflow.validate(run, f"+training.{entry}")
+    assert str(refused.value).startswith(f"training.{entry.partition('.')[0]}.")
+    assert refused.value.allowed.startswith(allowed)
+
+
 def test_layers_that_virtual_stages_do_not_divide_are_as_even_as_possible(runs):
     row, balanced = (
         row_of(runs({"layers": 77}), *one) for one in ((), ("parallel.pipeline_partition=balanced",))
