@@ -81,6 +81,13 @@ PARALLEL: tuple[Column, ...] = (
         " they stay until the backward pass",
     ),
     Column(
+        "parallel.zero_init",
+        "bool",
+        "",
+        "zero_stage=3: true: a program makes its weights sharded (zero.Init of DeepSpeed, the meta device of"
+        " FSDP); false: a device has all weights of its stage first, and its allocator keeps their memory",
+    ),
+    Column(
         "parallel.hybrid_shard_size",
         "int",
         "",

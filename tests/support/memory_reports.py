@@ -57,6 +57,24 @@ def _of_simumax():
 
 TRAINING = tuple(_of_simumax())
 
+_ALL_OFFLOADED = (  # sequences of 2,048 tokens, attention that is not fused
+    "model=llama2_7b", "model.sequence=2048", "model.fused_attention=false", "model.batch=40",
+    "system=dgx_a100", "system.devices=4", "framework=deepspeed", "parallel.strategy=d4",
+    "parallel.offload=weights", "parallel.microbatch=1", "parallel.zero_init=false",
+)  # fmt: skip
+_DEEPSPEED = "deepspeedai/DeepSpeed issue 4527"
+OFFLOADED = (
+    Report(
+        "7B with everything offloaded, ZeRO 3, four GPUs: sharded", _DEEPSPEED,
+        (*_ALL_OFFLOADED, "parallel.recompute=full"), "footprint_B", 14678 / 1024,
+    ),
+    Report(
+        "7B with everything offloaded, ZeRO 3, four GPUs: trained", _DEEPSPEED,
+        (*_ALL_OFFLOADED, "parallel.recompute=none"), "footprint_B", 21272 / 1024,
+    ),
+)  # fmt: skip
+"""What the device shows when the model is sharded, and after an iteration."""
+
 _LOGS = "llm-d-incubation/llm-d-planner@d3121e0, accuracy/results/v0.19.0"
 _SERVED = (
     "serve=continuous", "server=vllm", "serve.concurrency=1", "serve.isl=1000", "serve.osl=100",

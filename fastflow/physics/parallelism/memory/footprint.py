@@ -29,6 +29,8 @@ from fastflow.physics.workload.graph import BASE_BYTES, TRAINED, Graph
 from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 from fastflow.physics.workload.precision import Precision
 
+ZERO_INIT = "parallel.zero_init"
+
 
 class Footprint(NamedTuple):
     """Bytes of one device of the pipeline stage that needs most, by kind; shape (points,)."""
@@ -41,6 +43,7 @@ class Footprint(NamedTuple):
     buffer_parts: Buffers
     host: Floats  # offloaded tensors, in the host's memory; not part of the total
     process: Process  # what the process occupies beside these
+    unsharded: Floats  # the stage's weights before ZeRO shards them, where a program has them first
 
     @property
     def buffers(self) -> Floats:
@@ -55,8 +58,14 @@ class Footprint(NamedTuple):
 
     @property
     def fragments(self) -> Floats:
-        """What the allocator holds beside: pieces between tensors [B]."""
-        return self.process.fragmentation * self.allocated
+        """What the allocator holds beside: pieces between tensors, and memory of unsharded weights [B].
+
+        Tensors of an iteration take the place of the unsharded weights.
+        """
+        kept: Floats = np.maximum(
+            self.process.fragmentation * self.allocated, self.unsharded - self.allocated
+        )
+        return kept
 
     @property
     def reserved(self) -> Floats:
@@ -256,8 +265,8 @@ def footprint(
     masters (1), gradients (2), weights (3), but keep weights gathered from the forward pass on where they do
     not reshard.
 
-    inputs: `model.training`, `parallel.zero_stage`, `.reshard`, `.reduce`, `.offload`; layers: of points with
-    layer runs; communicators: of a device, (points,).
+    inputs: `model.training`, `parallel.zero_stage`, `.reshard`, `.reduce`, `.offload`, `.zero_init`; layers:
+    of points with layer runs; communicators: of a device, (points,).
     """
     zero, offload = zero_stage(inputs), offload_of(inputs)
     gradient = np.where(inputs["model.training"], precision.gradient, 0.0)
@@ -310,4 +319,5 @@ def footprint(
         + elements[1] * offloaded_gradient
         + fullest.offloaded * activation_size,
         process=process_of(inputs, communicators),
+        unsharded=np.where(inputs[ZERO_INIT], 0.0, (fullest.weights + fullest.frozen) * precision.weight),
     )

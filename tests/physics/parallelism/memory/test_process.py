@@ -59,6 +59,22 @@ def test_the_parts_of_a_device_are_all_of_it(strategy):
     assert bare["time_s"] == row["time_s"]
 
 
+@pytest.mark.parametrize("zero", [1, 2, 3])
+@pytest.mark.parametrize(("strategy", "devices"), [("d8", 1), ("TP-2-d4", 2)])
+def test_an_allocator_keeps_the_memory_of_weights_that_are_sharded_later(zero, strategy, devices):
+    """Unless tensors of the iteration take it. ZeRO 1 and 2 have all weights of a stage in any case."""
+    frame = fastflow.evaluate(
+        *POINT, f"parallel.strategy={strategy}", f"parallel.zero_stage={zero}", "parallel.recompute=full",
+        "parallel.zero_init=true,false", "model.vocabulary=1000", "memory.fragmentation=0",
+        "parallel.offload=optimizer",
+    )  # fmt: skip
+    sharded, whole = frame.to_dict("records")
+    weights = 2 * sharded["parameters"] / devices  # in 16 bits; devices: with the same ones
+    assert whole["allocated_B"] == sharded["allocated_B"] == sharded["reserved_B"]
+    assert whole["reserved_B"] == pytest.approx(max(whole["allocated_B"], weights), rel=0.02)
+    assert (whole["reserved_B"] > whole["allocated_B"]) == (zero == 3)
+
+
 def test_a_layout_fits_what_is_offered_and_no_more():
     row = run("parallel.strategy=d8")
     just = f"chip.pinned.dram_capacity_B='{row['footprint_B'] / 0.9898 * (1 + 1e-9)} B'"
