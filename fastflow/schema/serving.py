@@ -7,6 +7,7 @@ from fastflow.schema.scheduling import CHOICES
 
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
+GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
 ALL_REDUCE_BACKENDS = ("nccl", "custom", "trtllm")
 
 
@@ -43,6 +44,12 @@ SERVING: tuple[Column, ...] = (
         " all are equal",
         0.0,
         1.0,
+    ),
+    text(
+        "serve.sampling",
+        "how the next token is drawn: greedy takes the most probable one, as benchmarks of servers do; top_p"
+        " draws one of the most probable tokens, as chats do",
+        SAMPLINGS,
     ),
     Column(
         "serve.prefix_cache_hit_rate",
@@ -240,6 +247,12 @@ SERVING: tuple[Column, ...] = (
         " expert; 0: no padding",
         low=0,
         high=1e6,
+    ),
+    text(
+        "server.sampler",
+        "how top-p sampling finds the tokens that stay: sort sorts all logits (PyTorch, vLLM before 0.16),"
+        " search looks for the least probability that stays (FlashInfer)",
+        ("sort", "search"),
     ),
     text(
         "server.extra_layers",

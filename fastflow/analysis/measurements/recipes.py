@@ -1,8 +1,9 @@
 """What a row of a training run leaves unsaid, and its source or its recipe says.
 
 A *source* is a publication with a model: tables `chunks` and `types`. A *recipe* is a framework's
-configuration of a model for a device, in a year: tables `pipelines`, `dispatchers` and `hidden`. Adapters are
-in the name of a model: table `adapters` (section `training` of conf/measurement_files.yaml).
+configuration of a model for a device, in a year: tables `pipelines`, `expert_parallel`, `dispatchers` and
+`hidden`. Adapters are in the name of a model: table `adapters` (section `training` of
+conf/measurement_files.yaml).
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from fastflow.physics.workload.models.transformer import lora
 
 OVERLAP, HIDDEN = "parallel.overlap", ("tensor", "context", "expert", "data", "pipeline")
 """The section of overlap, and its exchanges."""
-TABLES = ("adapters", "chunks", "types", "dispatchers", "hidden", "pipelines")
+TABLES = ("adapters", "chunks", "types", "expert_parallel", "dispatchers", "hidden", "pipelines")
 USUAL_RANK = 16  # of adapters whose name has none
+_EXPERTS = "model.experts"  # of which each device has some: a number, as a degree is
 _RANK = re.compile(r"(?i)\br(?:ank)?[ _=]?([0-9]+)\b")
 
 
@@ -79,6 +81,10 @@ class RecipeRuns(SystemRuns):
         of_rows = zip(self._of_recipe("pipelines", LAYOUT), virtual.tolist(), strict=True)
         layouts = np.array([fitting(*row) for row in of_rows])
         self._set_default(LAYOUT, layouts, layouts != AUTO)
+
+    def _expert_degrees(self) -> Ints:
+        """Return the expert parallelism of a recipe, 0 without one, (rows,)."""
+        return np.array([int(text or 0) for text in self._of_recipe("expert_parallel", _EXPERTS)])
 
     def _read_dispatcher(self) -> None:
         """Set the dispatcher of experts' tokens that a recipe has."""

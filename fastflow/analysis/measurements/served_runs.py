@@ -15,7 +15,7 @@ from fastflow.analysis.measurements.system_runs import SystemRuns
 from fastflow.config.composer import Composer
 from fastflow.config.hub_names import library_model
 from fastflow.config.messages import one_of
-from fastflow.config.model_inputs import convert
+from fastflow.config.model_inputs import Scalar, convert
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Ints, Texts, take
 from fastflow.engine.grid.run import Run
@@ -98,10 +98,10 @@ class ServedRuns(SystemRuns):
                 self._skip_rows(unknown, f"a data type {shown(text)} is unknown: {allowed}", key)
         return np.array([known.get(text, "bf16") for text in texts])
 
-    def _numbers(self, table: str, key: str, names: NDArray[Any]) -> NDArray[Any]:
-        """Return the numbers of a table for names, 0 for missing names; raises InputError for other values.
+    def _converted(self, table: str, key: str, names: NDArray[Any], default: Scalar = 0) -> NDArray[Any]:
+        """Return the values of a table for names; raises InputError for other values.
 
-        key: the input that the numbers are for.
+        key: the input that the values are for; default: of missing names.
         """
         known: dict[str, Any] = {}
         for name, text in self.tables[table].items():
@@ -109,7 +109,7 @@ class ServedRuns(SystemRuns):
                 known[name] = convert(key, scalar_of(key, text))
             except InputError as error:
                 raise InputError(f"{self.section}.{table}.{name}", text, error.allowed) from None
-        return np.array([known.get(name, 0) for name in names])
+        return np.array([known.get(name, default) for name in names])
 
     # --- prediction
 

@@ -3,7 +3,8 @@
 *Regret* is how much longer the layout that is predicted fastest was measured to take than the best one that
 was measured. Kendall's tau is the share of pairs of layouts in the measured order less that of pairs in the
 opposite one, of those that differ in both times (M. G. Kendall, A New Measure of Rank Correlation, Biometrika
-30, 1938).
+30, 1938). The *error of a comparison* is how far the predicted ratio of the times of two layouts is from the
+measured one, in the median of all pairs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class LayoutChoice(NamedTuple):
     mean_regret: float
     median_regret: float
     max_regret: float
+    comparison_error: float
 
 
 def layout_choice(rows: pd.DataFrame, job_columns: Sequence[str]) -> LayoutChoice | None:
@@ -41,7 +43,7 @@ def layout_choice(rows: pd.DataFrame, job_columns: Sequence[str]) -> LayoutChoic
     both = rows[rows["measured_s"].notna() & rows["predicted_s"].notna()]
     if not of_job or both.empty:
         return None
-    count, taus, regrets = 0, [], []
+    count, taus, regrets, compared = 0, [], [], []
     for _, job in both.groupby(of_job, dropna=False, observed=True):
         measured, predicted = (job[name].to_numpy(np.float64) for name in ("measured_s", "predicted_s"))
         if np.unique(predicted).size < 2:
@@ -49,6 +51,7 @@ def layout_choice(rows: pd.DataFrame, job_columns: Sequence[str]) -> LayoutChoic
         count += measured.size
         regrets.append(regret(measured, predicted))
         taus.append(kendall_tau(measured, predicted))
+        compared.append(comparison_errors(measured, predicted))
     if not regrets:
         return None
     ranked = np.array(taus)[~np.isnan(taus)]
@@ -59,6 +62,7 @@ def layout_choice(rows: pd.DataFrame, job_columns: Sequence[str]) -> LayoutChoic
         mean_regret=float(np.mean(regrets)),
         median_regret=float(np.median(regrets)),
         max_regret=float(np.max(regrets)),
+        comparison_error=float(np.median(np.concatenate(compared))),
     )
 
 
@@ -69,6 +73,16 @@ def regret(measured: Floats, predicted: Floats) -> float:
     """
     chosen = measured[predicted == predicted.min()].mean()
     return float(chosen / measured.min() - 1.0)
+
+
+def comparison_errors(measured: Floats, predicted: Floats) -> Floats:
+    """Return how far the predicted ratio of the times of two rows is from the measured one, as a share.
+
+    measured, predicted: [s], (rows,); (pairs,).
+    """
+    ratio = np.log(predicted / measured)
+    off = np.abs(np.subtract.outer(ratio, ratio))[np.triu_indices(ratio.size, 1)]
+    return np.asarray(np.expm1(off))
 
 
 def kendall_tau(measured: Floats, predicted: Floats) -> float:

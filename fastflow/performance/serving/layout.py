@@ -27,8 +27,10 @@ from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
 from fastflow.physics.parallelism.pipeline_layout import AUTO
 from fastflow.physics.parallelism.pipeline_layout import KEY as PIPELINE_LAYOUT
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, invalid_strategy, parse_column
-from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS
+from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS, SAMPLER
+from fastflow.physics.workload.ops.top_p import NO_FILTER
 from fastflow.physics.workload.precision import stored_experts
+from fastflow.schema.serving import TOP_P
 
 STRATEGY, SHAPE = "parallel.strategy", "system.shape"
 PADDED = "fp8_block"
@@ -114,6 +116,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "model.fused_attention": np.ones(count, dtype=np.bool_),  # as in all serving libraries
         "system.devices": servers.stage,
         EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
+        SAMPLER.name: np.where(inputs["serve.sampling"] == TOP_P, inputs["server.sampler"], NO_FILTER),
         PIPELINE_LAYOUT: np.full(count, AUTO),  # servers partition layers by a rule of their own
         BACKEND: np.where(inputs["system.library"] == "none", NCCL, inputs["server.all_reduce_backend"]),
     }

@@ -33,7 +33,7 @@ from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OTHER_SECTIONS = ("serve.", "server.", VISION)
 """Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
-PASS_KEYS = ("server.all_reduce_backend", "server.moe_alignment")
+PASS_KEYS = ("server.all_reduce_backend", "server.moe_alignment", "serve.sampling", "server.sampler")
 REQUESTS_OPEN = 1000
 """Requests of an open loop that are simulated at first."""
 MIN_REQUESTS_OPEN, MAX_REQUESTS_OPEN = 250, 65_536

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 _RANKING_RATES = ("tokens_per_s_per_device", "prefill_tokens_per_s")
 """Rates that layouts of servers are ranked by; the first that they have counts."""
+LAYOUT_ERROR = 0.08
+"""How far the predicted ratio of the times of two layouts of a job is from the measured one, in the median of
+the pairs of 87 published training runs of 14 jobs (docs/validation.md)."""
 _MAX_NAMED = 6
 """Candidates that are listed by name."""
 
@@ -41,8 +44,13 @@ def _label(name: str, value: Any) -> str:
     return value if is_text else f"{name.rpartition('.')[2]}={value}"
 
 
-def equivalent_layouts(ranking: pa.Table, labels: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence on the layouts as good as the first of a ranking; equal results count once."""
+def equivalent_layouts(
+    ranking: pa.Table, labels: Sequence[str], tolerance: float = TOLERANCE
+) -> Iterator[str]:
+    """Yield a sentence on the layouts as good as the first of a ranking; equal results count once.
+
+    tolerance: relative, within which a layout is as good.
+    """
     names = (*_RANKING_RATES, "time_s") if "tpot_s" in ranking.column_names else ("time_s",)
     rows = ranking.select([*labels, "footprint_B", "feasible", *names]).to_pylist()
     metric = next(name for name in names if rows[0][name] is not None)
@@ -52,7 +60,7 @@ def equivalent_layouts(ranking: pa.Table, labels: Sequence[str]) -> Iterator[str
         unique.setdefault((row[metric], row["footprint_B"]), row)
         is_comparable = row["feasible"] == rows[0]["feasible"] and row[metric] is not None
         row["gap"] = _gap(first, row[metric], metric in _RANKING_RATES) if is_comparable else None
-    yield from equivalent_candidates(list(unique.values()), labels, TOLERANCE, "layout")
+    yield from equivalent_candidates(list(unique.values()), labels, tolerance, "layout")
 
 
 def _gap(first: float, other: float, is_rate: bool) -> float:

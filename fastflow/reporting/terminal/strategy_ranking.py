@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fastflow.analysis.search.optimizers.ranges import TOLERANCE
 from fastflow.config.messages import pluralize
-from fastflow.reporting.terminal.equivalents import equivalent_layouts
+from fastflow.reporting.terminal.equivalents import LAYOUT_ERROR, equivalent_layouts
 from fastflow.reporting.terminal.grid_columns import LATENCIES, RATES, present_results
 from fastflow.reporting.terminal.tables import Part, listing, print_parts
 from fastflow.schema.uncertainty import CHANCE
@@ -67,7 +68,9 @@ def _iteration_parts(
     else:
         total = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
     yield listing(f"Best of {total}, identical results shown once", columns, best)
-    yield from equivalent_layouts(rows, ["strategy", *options])
+    yield from equivalent_layouts(rows, ["strategy", *options], LAYOUT_ERROR if search else TOLERANCE)
+    if search:
+        yield "These are equal as far as fastflow can tell: ratios of measured layouts are as far off"
 
 
 def _add_chances(

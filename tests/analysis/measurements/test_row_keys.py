@@ -176,12 +176,14 @@ BEFORE = {
     "serving.prompt_lengths": ({"task": UNKNOWN}, ("serve.isl=256",), {}),
     "serving.memory_shares": ({}, ("server.gpu_memory_utilization=0.9",
                                   "serving.memory_shares.gpqa=0.5"), {}),
+    "serving.sampling": ({}, ("serve.sampling=greedy", "serving.sampling.gpqa=greedy"), {}),
 }  # fmt: skip
 
 
 ROW_OF_TABLE = {
     "serving.prompt_lengths": STATE,
     "serving.memory_shares": STATE,
+    "serving.sampling": STATE,
     **{
         f"training.{name}": BENCHMARK
         for name in ("benchmarks", "layouts", "lengths", "evaluations", "examples")

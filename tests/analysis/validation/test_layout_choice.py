@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.analysis.validation.layout_choice import kendall_tau, layout_choice, regret
+from fastflow.analysis.validation.layout_choice import comparison_errors, kendall_tau, layout_choice, regret
 from fastflow.cli.commands.validate import main
 from tests.support.checks import cases, near
 
@@ -35,6 +35,17 @@ def test_regret_is_what_the_choice_costs(times):
     assert regret(measured, measured) == 0.0
 
 
+@given(TIMES)
+@cases(120)
+def test_a_comparison_is_off_by_the_ratio_of_ratios(times):
+    expected = []
+    for (first_measured, first_predicted), (measured, predicted) in combinations(times, 2):
+        off = (first_predicted / predicted) / (first_measured / measured)
+        expected.append(max(off, 1.0 / off) - 1.0)
+    got = comparison_errors(*np.array(times, dtype=float).T)
+    assert np.allclose(got, expected)
+
+
 def test_rows_of_a_job_are_those_that_agree_in_its_columns():
     rows = pd.DataFrame({
         "model": ["a", "a", "a", "b", "b", "c", "d", "d"],
@@ -47,6 +58,7 @@ def test_rows_of_a_job_are_those_that_agree_in_its_columns():
     assert found.mean_regret == pytest.approx((1.0 + 0.1) / 2)
     assert found.max_regret == pytest.approx(1.0)
     assert found.tau == pytest.approx((1 / 3 - 1.0) / 2)
+    assert found.comparison_error == pytest.approx((0.65 + 5.0 / 3.0) / 2)  # the middle of four pairs
     rows.loc[4, "predicted_s"] = np.nan
     assert layout_choice(rows, ("model",)).jobs == 1
     assert layout_choice(rows[3:], ("model",)) is None

@@ -17,9 +17,10 @@ from fastflow.analysis.measurements.predict import PredictedRows
 from fastflow.analysis.measurements.served_runs import DTYPE, ServedRuns
 from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.schema.quantities import ENERGY, POWER
+from fastflow.schema.serving import GREEDY
 
 _MEMORY_SHARE = "server.gpu_memory_utilization"
-_CONCURRENCY, _ISL, _OSL = "serve.concurrency", "serve.isl", "serve.osl"
+_CONCURRENCY, _ISL, _OSL, _SAMPLING = "serve.concurrency", "serve.isl", "serve.osl", "serve.sampling"
 _MAX_REQUESTS, _MAX_LENGTH = 1e6, 1e9  # of a batch; tokens of an answer
 
 
@@ -41,7 +42,16 @@ class ServedEnergy(ServedRuns):
     }
     naming_keys = ("model", "device", "strategy", "task", "avg_batch", "osl_mean", "dtype")
     error_groups = ("device", "model", "task")
-    alias_tables = ("devices", "servers", "models", "dtypes", "experts", "prompt_lengths", "memory_shares")
+    alias_tables = (
+        "devices",
+        "servers",
+        "models",
+        "dtypes",
+        "experts",
+        "prompt_lengths",
+        "memory_shares",
+        "sampling",
+    )
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read every row; raises InputError for a cell that cannot be read."""
@@ -81,16 +91,18 @@ class ServedEnergy(ServedRuns):
         return np.where(is_filled, means, 1.0)
 
     def _read_task(self) -> None:
-        """Read the length of prompts and the share of memory that a server takes, by the task."""
+        """Read prompts' length, the share of memory of a server, and how clients sample, by the task."""
         self.task = self._match_names("prompt_lengths", self._cells("task"))
         known = listed(list(self.tables["prompt_lengths"]))
         reason = f"its task is unknown: expected a name with one of {known}; or {_ISL}=VALUE for all rows"
         self._skip_rows(self.task == "", reason, _ISL)
-        lengths = self._numbers("prompt_lengths", _ISL, self.task)
+        lengths = self._converted("prompt_lengths", _ISL, self.task)
         self._set_input(_ISL, np.maximum(lengths, 1.0))
         of_task = self._match_names("memory_shares", self._cells("task"))
-        shares = self._numbers("memory_shares", _MEMORY_SHARE, of_task)
+        shares = self._converted("memory_shares", _MEMORY_SHARE, of_task)
         self._set_input(_MEMORY_SHARE, shares, shares > 0.0)
+        drawn = self._match_names("sampling", self._cells("task"))
+        self._set_input(_SAMPLING, self._converted("sampling", _SAMPLING, drawn, GREEDY), drawn != "")
 
     def predict_batch(self, rows: Ints, inputs: Columns) -> PredictedRows:
         """Predict rows; raises InputError."""

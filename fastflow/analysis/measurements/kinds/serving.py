@@ -59,7 +59,9 @@ class ServedPoints(ServedRuns):
         self._read_types(names, servers)
         self._read_lengths(names)
         texts = [" ".join(words) for words in zip(servers, names, strict=True)]
-        self._set_input(_BATCH, self._numbers("connections", _BATCH, self._match_names("connections", texts)))
+        self._set_input(
+            _BATCH, self._converted("connections", _BATCH, self._match_names("connections", texts))
+        )
         self._set_input("serve.simulate", np.ones(self.rows, np.bool_))
 
     def _read_layout(self) -> None:
@@ -88,12 +90,12 @@ class ServedPoints(ServedRuns):
         """Read the lengths of requests, the range of lengths, and the number of distinct prompts."""
         isl, osl = (self._lengths(name) for name in ("isl", "osl"))
         self._set_input(
-            _LENGTH_RANGE, self._numbers("spreads", _LENGTH_RANGE, self._match_names("spreads", names))
+            _LENGTH_RANGE, self._converted("spreads", _LENGTH_RANGE, self._match_names("spreads", names))
         )
         length_range = self._values(_LENGTH_RANGE)
         for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
             self._set_input(key, np.maximum(longest * (1.0 - length_range / 2.0), 1.0))
-        cached_prompts = self._numbers("prompts", _PROMPTS, self.server)
+        cached_prompts = self._converted("prompts", _PROMPTS, self.server)
         self._set_input(_PROMPTS, np.where(isl % _THOUSAND == 0, cached_prompts, 0))
 
     def _lengths(self, name: str) -> Floats:

@@ -130,6 +130,7 @@ class TrainingRuns(RecipeRuns):
         tp, pp, cp = (np.maximum(degrees[name], 1) for name in ("tp", "pp", "cp"))
         unsaid = np.array([int(text or 1) for text in self._of_source("chunks", _LAYERS)])
         vp = np.where(pp > 1, np.where(degrees["vp"] > 0, degrees["vp"], unsaid), 1)
+        degrees["ep"] = np.where(degrees["ep"] > 0, degrees["ep"], self._expert_degrees())
         ep = np.where(experts, np.maximum(degrees["ep"], 1), 1)
         gpus = self._values("system.devices")
         dp = np.maximum(gpus // (tp * pp * cp), 1)

@@ -44,15 +44,16 @@ MAX_POWER_LAW = 8.0
 """Exponent of the power law of expert loads."""
 RANDOM = Column(
     "model.random_routing", "bool", "",
-    "true: each token chooses its experts at random, all of them as likely; false: as model.power_law says",
+    "where model.power_law is 0: true: each token chooses its experts at random, all of them as likely, as"
+    " routers trained for balance do; false: all experts get as many tokens",
 )  # fmt: skip
 SUM_MOVES, SHARED_SUM_MOVES = 2.0, 6.0
 """Moves of a result that is added to what memory holds (atomic adds): a read and a write. Where a block has
 some columns of a row alone, blocks on several dies change the same lines at about the same time, so they move
 between the L2s of these dies. Calibrated: 32 layers of aiter in bf16 on an MI300X (ROCm/aiter@e404860)."""
 POWER_LAW = Column(
-    "model.power_law", "float", "", "exponent of the power law of the experts' loads; 0: equal loads", 0.0,
-    MAX_POWER_LAW,
+    "model.power_law", "float", "",
+    "exponent of the power law of the experts' loads; 0: as model.random_routing says", 0.0, MAX_POWER_LAW,
 )  # fmt: skip
 SHARED_EXPERTS = Column(
     "model.shared_experts", "int", "", "shared experts of the same size, which every token uses", 0.0, 64.0

@@ -136,6 +136,7 @@ SIZES = (
         "columns of the low-rank adapters of Zamba2's blocks of shared weights; 0: no adapters", low=0,
     ),
     grouped_gemm.POWER_LAW,
+    grouped_gemm.RANDOM,
     count("model.vocabulary", "tokens in the vocabulary"),
     count(
         "model.loss_chunks", "chunks of tokens of losses that work in chunks; 0: the number of their authors",
@@ -216,7 +217,7 @@ DEFAULTS: Mapping[str, Any] = {
     "model.heads": 32, "model.kv_heads": 0, "model.head_dim": 0, "model.value_dim": 0, "model.latent": 0,
     "model.query_latent": 0, "model.rotary": 0, "model.window": 0, "model.ffn": 0, "model.expert_ffn": 0,
     "model.experts": 0, "model.topk": 0, "model.expert_groups": 0, "model.topk_groups": 0,
-    "model.shared_ffn": 0, "model.power_law": 0.0,
+    "model.shared_ffn": 0, "model.power_law": 0.0, grouped_gemm.RANDOM.name: True,
     "model.density": 0.0, "model.index_heads": 0, "model.index_dim": 0, "model.index_topk": 0,
     "model.index_block": 0, "model.compression": 0, "model.output_latent": 0, "model.output_groups": 0,
     "model.linear_heads": 0, "model.linear_key_heads": 0, "model.linear_key_dim": 0,
@@ -277,6 +278,7 @@ class Sizes(NamedTuple):
     layer_embedding: Size
     adapter_rank: Size
     power_law: Any
+    random_routing: Any
     vocabulary: Size
     loss_chunks: Size
     positions: Size

@@ -56,7 +56,10 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     rows, topk, ffn = size.tokens * size.topk, size.topk, size.expert_ffn
     is_latent = bool(np.any(np.asarray(size.expert_latent) > 0))
     width, columns = (size.expert_latent, _LATENT) if is_latent else (size.hidden, HIDDEN)
-    attributes = grouped_gemm.mixture(size.tokens, topk, size.experts, size.experts, size.power_law)
+    attributes = grouped_gemm.mixture(
+        size.tokens, topk, size.experts, size.experts, size.power_law,
+        random=size.random_routing & (size.power_law == 0.0),
+    )  # fmt: skip
     up, middle, down = _names(gated)
 
     def a_pass(

@@ -47,7 +47,8 @@ from fastflow.physics.workload.models.transformer.network import (
 )
 from fastflow.physics.workload.models.transformer.valid_sizes import invalid_pass_sizes
 from fastflow.physics.workload.network import INPUT, Amount, Layer, Network, Node, PassCost, connect
-from fastflow.physics.workload.ops import grouped_gemm, pointwise, rowwise
+from fastflow.physics.workload.ops import grouped_gemm, pointwise, rowwise, top_p
+from fastflow.physics.workload.ops.top_p import FILTER_NAMES, NO_FILTER
 from fastflow.physics.workload.precision import ATTENTION_WEIGHTS, OPERAND, QUANTIZED_BYTES
 
 TOKENS_PART, HEAD_PART, DECODE, PREFILL = "tokens", "head", "decode", "prefill"
@@ -57,6 +58,7 @@ PART = text(
     (TOKENS_PART, HEAD_PART, DECODE, PREFILL),
 )
 EXPERT_ROWS = count("model.expert_rows", "minimum rows of each expert's GEMM (padding)", low=0)
+SAMPLER = text("model.sampler", "how logits are filtered before a token is drawn", FILTER_NAMES)
 NORMS = (pointwise.TYPES["rmsnorm"], pointwise.TYPES["layernorm"])
 ADD = pointwise.TYPES["add"]
 _OF_HEAD = 1.0  # norms that the head begins with
@@ -205,7 +207,13 @@ def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
         cost=PassCost(SAMPLING_READS * LOGIT_BYTES / size.activation_bytes, SAMPLING_FLOP),
         dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
-    return tuple(node._replace(part=HEAD) for node in (logits, sampling))
+    nodes, sampler = [logits, sampling], str(points[SAMPLER.name][0])
+    if sampler != NO_FILTER:  # of whole rows, on each device
+        nodes.insert(1, Node(
+            name="filter", type=top_p.TYPES[sampler], rows=size.tokens, cols=size.vocabulary,
+            reads=("logits",), dims=Dims(TOKENS, (), ()),
+        ))  # fmt: skip
+    return tuple(node._replace(part=HEAD) for node in nodes)
 
 
 # --- core attention
@@ -248,7 +256,7 @@ FAMILY = transformer.FAMILY._replace(
     invalid_sizes=invalid_pass_sizes,
     order=_order,
     sizes=(*SIZES, BEFORE, EXPERT_ROWS),
-    structure=(*STRUCTURE, PART),
+    structure=(*STRUCTURE, PART, SAMPLER),
     parameters=None,
     trained=(),
 )
