@@ -10,6 +10,6 @@ def pool(idle, active, limit, devices, seconds, passes, host, joules):
     if rest < 0.0:
         rest = 0.0
     of_host = min(host, rest)
-    drawn = joules + idle * (rest - of_host) + (idle + 0.4 * active) * of_host
+    drawn = joules + idle * (rest - of_host) + (idle + 0.15 * active) * of_host
     least, most = idle * devices * seconds, limit * devices * seconds
     return least if drawn < least else most if drawn > most else drawn

@@ -133,6 +133,7 @@ OF_SERVERS = {
     "server.policy": ["auto", "mixed", "prefill_first", "mixed,prefill_first", "x"],
     "server.memory_fraction_of": ["total", "static", "free", "x"],
     "server.shared_pages": ["true", "false", "x"], "server.all_reduce_backend": ["custom", "nccl", "x"],
+    "serve.sampling": ["greedy", "top_p", "x"], "server.sampler": ["sort", "search", "x"],
     "parallel.strategy": ["TP-8", "TP-4-d2", "TP-2-p2-d2", "auto", "TP-1-e8-d8", "TP-3", "d8", "RC-1-8",
                           "TP-2-c2-d2", "TP-2,auto"],
     "system.devices": ["1", "2", "8", "16", "8,16"], "model.dtype": ["bf16", "fp8", "int8", "x"],

@@ -151,6 +151,8 @@ BEFORE = {
                        {"vp": 2}),
     "training.dispatchers": ({"framework": "Megatron-Bridge Qwen3 30B (NeMo 24.09)"},
                              ("parallel.token_dispatcher=alltoall",), {}),
+    "training.expert_parallel": ({"ep": ""}, ("parallel.strategy=TP-2-c2-e2-d2-p2x2",
+                                              "+training.expert_parallel.NeMo=4"), {}),
     "training.hidden": ({"framework": "Megatron-Bridge DeepSeek H100 (NeMo 24.09)"},
                         ("parallel.overlap.expert=false", "parallel.token_dispatcher=alltoall"), {}),
     "training.pipelines": ({}, ("parallel.pipeline_layout='Et*5|t*3L'",

@@ -40,7 +40,7 @@ def test_a_row_is_the_steady_state_of_a_server(states):
     (same,) = fastflow.evaluate(
         "serve=continuous", "server=vllm", "model=qwen3_32b", "system=superpod_h100", "chip=h100_sxm",
         "model.dtype=bf16", "parallel.strategy=TP-2", "system.devices=2", "serve.isl=256", "serve.osl=300",
-        "serve.concurrency=16", "server.max_num_seqs=16", "serve.simulate=false",
+        "serve.concurrency=16", "server.max_num_seqs=16", "serve.simulate=false", "serve.sampling=top_p",
     ).to_dict("records")  # fmt: skip
     assert row["predicted_s"] == same["tpot_s"]
     assert row["predicted_W"] == same["power_W"]

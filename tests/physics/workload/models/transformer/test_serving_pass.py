@@ -17,6 +17,7 @@ from tests.naive import served_pass as naive
 PARTS = ("tokens", "head", "decode", "prefill")
 SIZES = {
     "expert_rows": 0,
+    "sampler": "none",
     "latent": 0,
     "query_latent": 0,
     "rotary": 0,
