@@ -17,7 +17,8 @@ DEVICES = {
     ("text", "name"),
     [
         ("H200-SXM-141GB", "H200"), ("NVIDIA H100-96GB-HBM2e", "H100 96GB HBM2e"), ("GB200", "GB200"),
-        ("H20-3e", "H20 3e"), ("H20", "H20"), ("A100-SXM4-40GB", "A100 40GB"), ("NVIDIA A800-SXM4-80GB", "A800"),
+        ("H20-3e", "H20 3e"), ("H20", "H20"), ("A100-SXM4-40GB", "A100 40GB"),
+        ("NVIDIA A800-SXM4-80GB", "A800"),
         ("p4d.24xlarge", "p4d 24xlarge"), ("MI300X", "MI300X"), ("V100-SXM2-32GB", "V100 32GB"), ("L4", ""),
     ],
 )  # fmt: skip
