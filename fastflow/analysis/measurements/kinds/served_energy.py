@@ -43,15 +43,8 @@ class ServedEnergy(ServedRuns):
     naming_keys = ("model", "device", "strategy", "task", "avg_batch", "osl_mean", "dtype")
     error_groups = ("device", "model", "task")
     alias_tables = (
-        "devices",
-        "servers",
-        "models",
-        "dtypes",
-        "experts",
-        "prompt_lengths",
-        "memory_shares",
-        "sampling",
-    )
+        "devices", "servers", "models", "dtypes", "experts", "prompt_lengths", "memory_shares", "sampling",
+    )  # fmt: skip
 
     def __init__(self, rows: TimedRows, options: Options) -> None:
         """Read every row; raises InputError for a cell that cannot be read."""

@@ -15,13 +15,20 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
     activation,
     gemm,
 )
-from fastflow.physics.workload.models.transformer.dimensions import ALL, Sizes
+from fastflow.physics.workload.models.transformer.dimensions import ALL, BEFORE, Sizes
 from fastflow.physics.workload.network import Node, PassCost, Size
-from fastflow.physics.workload.ops import grouped_gemm, moe_passes
+from fastflow.physics.workload.ops import elementwise, grouped_gemm, moe_passes
 
 _EXPERTS, _LATENT = ("experts",), ("expert_latent",)
 # products around experts that work in a latent space (Nemotron 3 Super's LatentMoE)
 _DOWN, _UP = "latent down", "latent up"
+_BIAS = "expert bias"
+# Elements of 16 bits that frameworks move for an element of the experts' output, to add each expert's bias
+# times the router's weight, which is in fp32 (_apply_bias of TEGroupedMLP, megatron/core/transformer/moe/
+# experts.py, and of nemo_automodel/components/moe/layers.py). Forward: product 4 B, sum 10, concatenation 8,
+# rounding 6. Backward: of rounding and sum 12, concatenation 4, products of the gradients of bias and weight
+# 16, their sums 8
+_BIAS_COST = PassCost(moves=14.0, flop=2.0, backward_moves=20.0, backward_flop=4.0)
 
 
 def dense(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
@@ -88,6 +95,11 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     else:
         of_groups = Dims(TOKENS, (), FEED_FORWARD, _EXPERTS)
         gate = activation(middle, size, kind, False, up, ffn, rows=rows, groups=size.experts, dims=of_groups)
+    adds_bias = biased and BEFORE.name not in points  # kernels of servers add it
+    bias = Node(
+        name=_BIAS, type=elementwise.TYPE, rows=rows, cols=width, groups=size.experts, reads=(down,),
+        cost=_BIAS_COST, dims=Dims(TOKENS, (), columns, _EXPERTS), keeps=0,
+    )  # fmt: skip
     nodes = [
         gemm("router", size, size.hidden, size.experts, read, (HIDDEN, _EXPERTS), biased, wide=True),
         a_pass("route", size.tokens, size.experts, "router", _EXPERTS),
@@ -96,7 +108,8 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         product(up, width, 2 * ffn if gated else ffn, "dispatch", True),
         gate,
         product(down, ffn, width, middle, False),
-        a_pass("combine", size.tokens, width, down, columns, 1.0 + topk),
+        *([bias] if adds_bias else []),
+        a_pass("combine", size.tokens, width, _BIAS if adds_bias else down, columns, 1.0 + topk),
         *([gemm(_UP, size, width, size.hidden, "combine", (_LATENT, HIDDEN))] if is_latent else []),
     ]
     shared = dense_nodes(points, size, size.shared_ffn, read, "shared ") if np.any(size.shared_ffn) else []
