@@ -63,7 +63,7 @@ CALIBRATED_WORK = {
 """Architecture to the work that something was calibrated to: other work on it is that of chips without
 calibration. All work, for others that were calibrated."""
 UNREAD = {"model": "LoRA"}
-"""Column and pattern of cells: rows of work that fastflow has no key for. LoRA trains no dense weights."""
+"""Column and pattern of cells: rows of work that has no class. LoRA trains no dense weights."""
 OF_THE_LIBRARY = ("GEMMs", "attention", "latent attention", "expert layers", "recurrent layers")
 """Kinds of kernels that generated chips are held to."""
 OWN = {
