@@ -14,6 +14,7 @@ from fastflow.analysis.backtest.study import Backtest
 from fastflow.analysis.search.ranges import WithinTolerance
 from fastflow.performance.auto.transformer import Search
 from fastflow.reporting.terminal import backtest, ranges, ranking, search, strategy_ranking
+from fastflow.reporting.terminal.equivalents import LAYOUT_ERROR
 from tests.support.shown import check_sheet, check_text, of, plain, rows_of, trained
 
 SEEDS = pytest.mark.parametrize("seed", range(3))
@@ -247,11 +248,12 @@ def shown_of(rows, names, counts=()):
 def test_layouts_of_a_transformer():
     rows, table = layouts(("tpot_s",))
     result = Search({}, layouts=777, num_invalid=55, num_without_memory=44, predicted=333)
-    sheet, note = strategy_ranking._iteration_parts(table, result, chances)
+    sheet, note, meaning = strategy_ranking._iteration_parts(table, result, chances)
+    assert "equal" in meaning
     check_text(sheet.title, [(777, "")])
     assert heads(sheet) == ["point", "strategy", "microbatch", "recompute", "zero", *LAYOUTS, "feasible"]
     check_sheet(sheet, shown_of(with_chances(rows), LAYOUTS.values(), COUNTS))
-    check_text(note, [*numbers(2, 4, 0.01)])
+    check_text(note, [*numbers(2, 4, LAYOUT_ERROR)])
     about = strategy_ranking._search_note(result, table.num_rows)
     check_text(about, numbers(333, 777, 44, 55, 777 - 333 - 44 - 55, 5))
     assert [text.split()[1] for text in about.split("; ")[1:]] == ["lack", "have", "compute"]

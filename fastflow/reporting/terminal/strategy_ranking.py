@@ -68,8 +68,9 @@ def _iteration_parts(
     else:
         total = f"{rows.num_rows:,} {'strategy' if rows.num_rows == 1 else 'strategies'}"
     yield listing(f"Best of {total}, identical results shown once", columns, best)
-    yield from equivalent_layouts(rows, ["strategy", *options], LAYOUT_ERROR if search else TOLERANCE)
-    if search:
+    equivalents = [*equivalent_layouts(rows, ["strategy", *options], LAYOUT_ERROR if search else TOLERANCE)]
+    yield from equivalents
+    if search and equivalents:
         yield "These are equal as far as fastflow can tell: ratios of measured layouts are as far off"
 
 
