@@ -12,10 +12,9 @@ import re
 
 import numpy as np
 
-from fastflow.analysis.measurements.csv_file import InputColumn, scalar_of
+from fastflow.analysis.measurements.csv_file import InputColumn
 from fastflow.analysis.measurements.system_runs import SystemRuns
 from fastflow.config.messages import one_of
-from fastflow.config.model_inputs import convert
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Ints
 from fastflow.physics.parallelism.options import AUTO, DISPATCHER
@@ -53,8 +52,10 @@ class RecipeRuns(SystemRuns):
         values = {name: self.tables[table].get(name, "") for name in dict.fromkeys(names.tolist())}
         for name, value in values.items():
             for word in value.split():
-                if allowed := _refusal(key, word):
-                    raise InputError(f"{self.section}.{table}.{name}", value, allowed)
+                if key != OVERLAP:
+                    self._convert_entry(table, name, key, word)
+                elif word not in HIDDEN:
+                    raise InputError(f"{self.section}.{table}.{name}", value, one_of(HIDDEN))
         return [values[name] for name in names]
 
     def _read_adapters(self) -> None:
@@ -96,14 +97,3 @@ class RecipeRuns(SystemRuns):
         hidden = np.array(self._of_recipe("hidden", OVERLAP))
         for name in HIDDEN:
             self._set_default(f"{OVERLAP}.{name}", np.ones(self.rows, np.bool_), hidden == name)
-
-
-def _refusal(key: str, word: str) -> str:
-    """Say what is allowed instead of a word as a value of an input; "" if it is allowed."""
-    if key == OVERLAP:
-        return "" if word in HIDDEN else one_of(HIDDEN)
-    try:
-        convert(key, scalar_of(key, word))
-    except InputError as error:
-        return error.allowed
-    return ""

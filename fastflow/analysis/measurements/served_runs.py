@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.csv_file import scalar_of, shown
+from fastflow.analysis.measurements.csv_file import shown
 from fastflow.analysis.measurements.predict import results_of_rows
 from fastflow.analysis.measurements.row_keys import SECTIONS_OF_ROWS
 from fastflow.analysis.measurements.system_runs import SystemRuns
@@ -103,12 +103,8 @@ class ServedRuns(SystemRuns):
 
         key: the input that the values are for; default: of missing names.
         """
-        known: dict[str, Any] = {}
-        for name, text in self.tables[table].items():
-            try:
-                known[name] = convert(key, scalar_of(key, text))
-            except InputError as error:
-                raise InputError(f"{self.section}.{table}.{name}", text, error.allowed) from None
+        entries = self.tables[table].items()
+        known = {name: self._convert_entry(table, name, key, text) for name, text in entries}
         return np.array([known.get(name, default) for name in names])
 
     # --- prediction

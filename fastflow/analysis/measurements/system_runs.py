@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.aliases import alias_table, key_for, match_name
-from fastflow.analysis.measurements.csv_file import InputColumn, listed, merge_columns, shown
+from fastflow.analysis.measurements.csv_file import InputColumn, listed, merge_columns, scalar_of, shown
 from fastflow.analysis.measurements.kind import (
     Measurements,
     Options,
@@ -197,6 +197,17 @@ class SystemRuns(Measurements):
         """Return the names of a table that match texts, "" without a match."""
         names = {text: match_name(text, self.tables[table]) for text in set(texts)}
         return np.array([names[text] for text in texts], dtype=object)
+
+    def _convert_entry(self, table: str, name: str, key: str, text: Any) -> Scalar | None:
+        """Return a value of a table, or a word of one, as an input has it; raises InputError.
+
+        name: of the entry; key: the input.
+        """
+        try:
+            return convert(key, scalar_of(key, text))
+        except InputError as error:
+            value = self.tables[table][name]
+            raise InputError(f"{self.section}.{table}.{name}", value, error.allowed) from None
 
     def _values(self, key: str) -> NDArray[Any]:
         """Return the values of an input, 0 for rows that do not set it."""

@@ -11,9 +11,9 @@ from fastflow.core.tables import Columns, Floats, Ints
 from fastflow.physics.hardware.power import Power
 
 HOST_SHARE = 0.15
-"""Share of the power of running kernels that a device draws while its host prepares an iteration: kernels of
-sampling, copies, collectives that wait for other ranks. Calibrated on 314 served points of 2024, of A100 and
-H100 (ml-energy/leaderboard@0cd52da), whose hosts take most of the time: 124 to 157 W and 213 to 253 W."""
+"""Share of the power of running kernels that a device draws while its host prepares an iteration: copies,
+small kernels, collectives that wait for other ranks. Calibrated on 314 served points of 2024, of A100 and
+H100 (ml-energy/leaderboard@0cd52da), whose hosts take most of the time."""
 
 
 class Work(NamedTuple):

@@ -75,13 +75,13 @@ def mixture(
     least: minimum rows of each expert's product, chosen or not; triton: products are those of triton_kernels,
     which fuse the gate, and whose tiles have rows for all choices; plain: experts have no gate. library: of
     products, see `timing.moe.expert_tiles`; recent: routing kernels of TensorRT-LLM 1.3; random: tokens
-    choose at random instead; scattered, grouped: see `Routings`; reread: weights of an expert that a
-    benchmark reads again and again, 0 for cold ones; of_aiter: products are those of aiter, which fuse the
-    gate and sum a token's rows; fused: both in one kernel.
+    choose at random where power_law is 0; scattered, grouped: see `Routings`; reread: weights of an expert
+    that a benchmark reads again and again, 0 for cold ones; of_aiter: products are those of aiter, which fuse
+    the gate and sum a token's rows; fused: both in one kernel.
     """
     rare: dict[str, Any] = {
-        "library": library, "recent": recent, "random": random, "scattered": scattered, "grouped": grouped,
-        "reread": reread, "aiter": of_aiter, "fused": fused,
+        "library": library, "recent": recent, "random": random & (power_law == 0.0), "scattered": scattered,
+        "grouped": grouped, "reread": reread, "aiter": of_aiter, "fused": fused,
     }  # fmt: skip
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,

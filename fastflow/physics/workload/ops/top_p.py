@@ -55,8 +55,7 @@ def _time(name: str, device: Device, share: Share) -> tuple[Launched, Floats]:
     return launched._replace(bytes=filtering.bandwidth * launched.bytes), flop
 
 
-def _type(name: str) -> KernelType:
-    return replace(ROWWISE, name=f"top_p_{name}", title=f"top-p {name}", time=partial(_time, name))
-
-
-TYPES = {name: _type(name) for name in FILTERS}
+TYPES: Mapping[str, KernelType] = {
+    name: replace(ROWWISE, name=f"top_p_{name}", title=f"top-p {name}", time=partial(_time, name))
+    for name in FILTERS
+}

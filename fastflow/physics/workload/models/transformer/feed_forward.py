@@ -65,7 +65,7 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     width, columns = (size.expert_latent, _LATENT) if is_latent else (size.hidden, HIDDEN)
     attributes = grouped_gemm.mixture(
         size.tokens, topk, size.experts, size.experts, size.power_law,
-        random=size.random_routing & (size.power_law == 0.0),
+        random=size.random_routing,
     )  # fmt: skip
     up, middle, down = _names(gated)
 
@@ -95,11 +95,13 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     else:
         of_groups = Dims(TOKENS, (), FEED_FORWARD, _EXPERTS)
         gate = activation(middle, size, kind, False, up, ffn, rows=rows, groups=size.experts, dims=of_groups)
-    adds_bias = biased and BEFORE.name not in points  # kernels of servers add it
-    bias = Node(
-        name=_BIAS, type=elementwise.TYPE, rows=rows, cols=width, groups=size.experts, reads=(down,),
-        cost=_BIAS_COST, dims=Dims(TOKENS, (), columns, _EXPERTS), keeps=0,
-    )  # fmt: skip
+    added, summed = [], down
+    if biased and BEFORE.name not in points:  # products of servers add it
+        summed = _BIAS
+        added = [Node(
+            name=_BIAS, type=elementwise.TYPE, rows=rows, cols=width, groups=size.experts, reads=(down,),
+            cost=_BIAS_COST, dims=Dims(TOKENS, (), columns, _EXPERTS), keeps=0,
+        )]  # fmt: skip
     nodes = [
         gemm("router", size, size.hidden, size.experts, read, (HIDDEN, _EXPERTS), biased, wide=True),
         a_pass("route", size.tokens, size.experts, "router", _EXPERTS),
@@ -108,8 +110,8 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         product(up, width, 2 * ffn if gated else ffn, "dispatch", True),
         gate,
         product(down, ffn, width, middle, False),
-        *([bias] if adds_bias else []),
-        a_pass("combine", size.tokens, width, _BIAS if adds_bias else down, columns, 1.0 + topk),
+        *added,
+        a_pass("combine", size.tokens, width, summed, columns, 1.0 + topk),
         *([gemm(_UP, size, width, size.hidden, "combine", (_LATENT, HIDDEN))] if is_latent else []),
     ]
     shared = dense_nodes(points, size, size.shared_ffn, read, "shared ") if np.any(size.shared_ffn) else []

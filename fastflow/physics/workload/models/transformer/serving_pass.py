@@ -207,13 +207,12 @@ def _head(points: Inputs, size: Sizes) -> tuple[Node, ...]:
         cost=PassCost(SAMPLING_READS * LOGIT_BYTES / size.activation_bytes, SAMPLING_FLOP),
         dims=Dims(TOKENS, (), VOCABULARY),
     )  # fmt: skip
-    nodes, sampler = [logits, sampling], str(points[SAMPLER.name][0])
+    sampler, filters = str(points[SAMPLER.name][0]), []
     if sampler != NO_FILTER:  # of whole rows, on each device
-        nodes.insert(1, Node(
-            name="filter", type=top_p.TYPES[sampler], rows=size.tokens, cols=size.vocabulary,
-            reads=("logits",), dims=Dims(TOKENS, (), ()),
-        ))  # fmt: skip
-    return tuple(node._replace(part=HEAD) for node in nodes)
+        filters = [sampling._replace(
+            name="filter", type=top_p.TYPES[sampler], cost=PassCost(), dims=Dims(TOKENS, (), ()),
+        )]  # fmt: skip
+    return tuple(node._replace(part=HEAD) for node in (logits, *filters, sampling))
 
 
 # --- core attention
