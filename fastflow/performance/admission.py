@@ -19,6 +19,7 @@ from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.hardware.infeasible import chip_faults, unsupported_dtype
 from fastflow.physics.network.collectives.custom_all_reduce import BACKEND
 from fastflow.physics.network.routes import invalid_network
+from fastflow.physics.parallelism.options import DUALPIPE
 from fastflow.physics.parallelism.pipeline import microbatches
 from fastflow.physics.parallelism.sharding.layout import indivisible_dims, names_layers, resolve_layouts
 from fastflow.physics.parallelism.strategy import invalid_strategy, parse_column
@@ -117,7 +118,9 @@ def validate_points(
 def _read_strategies(inputs: Inputs) -> tuple[Parallelism, ReasonColumn]:
     """Return strategies and their layouts, and why a strategy does not suit its system or model (3.3)."""
     strategies, printed = parse_column(
-        inputs["parallel.strategy"], ~inputs["parallel.expert_tensor_parallel"]
+        inputs["parallel.strategy"],
+        ~inputs["parallel.expert_tensor_parallel"],
+        inputs["parallel.schedule"] == DUALPIPE,
     )
     wrong_strategy = invalid_strategy(strategies, printed, inputs["system.devices"], count_layers(inputs))
     layouts, invalid_layout = resolve_layouts(inputs, strategies)

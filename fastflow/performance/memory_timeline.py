@@ -34,10 +34,8 @@ from fastflow.physics.parallelism.memory.timeline import (
 )
 from fastflow.physics.parallelism.offload import offloads_activations
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.schedule.pipeline_order import ZERO_BUBBLE
-from fastflow.physics.schedule.stage_blocks import WEIGHT
-from fastflow.physics.schedule.stage_order import in_flight
-from fastflow.physics.schedule.stage_spans import block_sequence
+from fastflow.physics.schedule.stage_order import in_flight, virtual_stage
+from fastflow.physics.schedule.stage_programs import block_sequence
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
 
 _PASSES = {
@@ -111,7 +109,9 @@ def memory_timeline(prediction: Prediction, point: int, with_times: bool = True)
         if end > last or np.isnan(end):
             reduced = tensors.during(buffers=tensors.reduced)
             steps.append(idle_step(REDUCTION, last, end, reduced, at_rest))
-        steps.append(idle_step(UPDATE_STEP, total, total + update, at_rest, at_rest))
+        # a stage that updates alone may have begun later than the first one
+        start = total + max(last - total, end - total, 0.0) if total >= 0.0 else total
+        steps.append(idle_step(UPDATE_STEP, start, start + update, at_rest, at_rest))
     else:
         steps = [entry for entry in steps if entry.phase in (REST, PASS, LOSS)]
     allocated = [entry.bytes.allocated for entry in steps]
@@ -152,7 +152,8 @@ def _stage_layers(prediction: Prediction, p: int, stage: int) -> _Layers | None:
     rows = np.arange(memory.first[p], memory.first[p + 1])
     is_hidden = memory.hidden[rows]
     hidden = (counts * is_hidden).sum(axis=1)
-    of_stage = slice(stage, None, int(prediction.pipeline.stages[p]))
+    order, stages = int(prediction.pipeline.order[p]), int(prediction.pipeline.stages[p])
+    of_stage = [virtual_stage(order, stages, stage, chunk) for chunk in range(virtual // stages)]
     first_hidden = (np.cumsum(hidden) - hidden)[of_stage]
     return _Layers(rows, counts[of_stage], recomputed[of_stage], is_hidden, first_hidden)
 
@@ -176,7 +177,7 @@ def _tensors(prediction: Prediction, p: int, stage: int, layers: _Layers | None)
         recomputed = size * _most(table.activations_without_recompute[layers.rows], layers.recomputed > 0)
         loss = size * _most(table.transient[layers.rows], has_layer)
         chunks = len(layers.counts)
-        border = _borders(table, pipe.chunks, p, stage, int(pipe.stages[p]))
+        border = _borders(table, pipe.chunks, p, stage)
         each = _kept_of_layers(table, layers)
         kept = size * (float(each.sum()) + border) / chunks
         if offloads_activations(prediction.inputs["parallel.offload"][point]):
@@ -211,13 +212,14 @@ def _kept_of_layers(table: LayerMemory, layers: _Layers) -> Floats:
     return kept + layers.recomputed * table.checkpoint[layers.rows]
 
 
-def _borders(table: LayerMemory, chunks: Chunks, p: int, stage: int, stages: int) -> float:
+def _borders(table: LayerMemory, chunks: Chunks, p: int, stage: int) -> float:
     """Return what a stage keeps of what it received, less what it made for the next one [elements]."""
     begin, end, first, border = int(chunks.offset[p]), int(chunks.offset[p + 1]), int(table.first[p]), 0.0
-    for virtual in range(begin + stage, end, stages):
-        if virtual > begin:
+    of_stage = chunks.stage == stage
+    for virtual in (begin + np.flatnonzero(of_stage[begin:end])).tolist():
+        if virtual > begin and not of_stage[virtual - 1]:
             border += float(table.sent[first + chunks.last_layer[virtual - 1]])
-        if virtual + 1 < end:
+        if virtual + 1 < end and not of_stage[virtual + 1]:
             border -= float(table.output[first + chunks.last_layer[virtual]])
     return border
 
@@ -238,7 +240,10 @@ def _sequence(prediction: Prediction, p: int, stage: int) -> list[StageBlock]:
     stages = int(pipe.stages[p])
     chunks = 1 if pipe.chunks is None else int(pipe.chunks.offset[p + 1] - pipe.chunks.offset[p]) // stages
     sequence = block_sequence(int(pipe.order[p]), stages, stage, chunks, int(pipe.microbatches[p]))
-    return [StageBlock(*block) for block in sequence.T.tolist()]
+    return [
+        StageBlock(kind, chunk, microbatch, kind != FORWARD and mark > 0)
+        for kind, chunk, microbatch, mark in sequence.T.tolist()
+    ]
 
 
 def _timed(
@@ -250,23 +255,22 @@ def _timed(
     spans = {
         (block.kind, block.virtual // stages, block.microbatch): (block.start, block.end)
         for block in schedule.blocks
-        if block.virtual % stages == stage
+        if block.stage == stage
     }
     timed: list[StageBlock] = []
     for block in blocks:
         at = timed[-1].end if timed else 0.0  # of weight gradients that take no time
         start, end = spans.get(block[:3], (at, at))
         timed.append(block._replace(start=start, end=end))
-    ends = [span.end for virtual, span in schedule.sums.items() if virtual % stages == stage]
+    ends = [span.end for span in schedule.sums.values() if span.stage == stage]
     return timed, max(ends, default=nan)
 
 
 def _rules(prediction: Prediction, p: int, layers: _Layers | None) -> BlockRules:
     """Return what the blocks of a stage of a point have."""
-    frees = WEIGHT if prediction.pipeline.order[p] == ZERO_BUBBLE else BACKWARD
     table, graph = prediction.layers, prediction.graph
     if layers is None or table is None:
-        return BlockRules(-1, 0.0, 0.0, frees)
+        return BlockRules(-1, 0.0, 0.0)
     transient = table.transient[layers.rows]
     chunk = len(layers.counts) - 1
     count = layers.counts[chunk]
@@ -279,7 +283,7 @@ def _rules(prediction: Prediction, p: int, layers: _Layers | None) -> BlockRules
         block_s = float((layer_s * count).sum())
         of_loss = float((layer_s * count)[transient > 0.0].sum())
         shares.append(of_loss / block_s if block_s > 0.0 else 0.0)
-    return BlockRules(chunk if transient.any() else -1, shares[0], shares[1], frees)
+    return BlockRules(chunk if transient.any() else -1, shares[0], shares[1])
 
 
 def _name(entry: MemoryStep, layers: _Layers | None) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from fastflow.core.tables import Columns, Floats, take
 from fastflow.performance.prediction import Prediction
 from fastflow.physics.parallelism.defaults import has_experts, zero_stage
-from fastflow.physics.parallelism.options import AUTO, SCHEDULES
+from fastflow.physics.parallelism.options import AUTO, DUALPIPE, SCHEDULES
 from fastflow.physics.parallelism.virtual_stages import EVEN, NONE, RECOMPUTE
 from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
 from fastflow.physics.schedule.timeline import ROUNDING, Timeline
@@ -47,7 +47,9 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
             inputs["parallel.pipeline_partition"] == AUTO, EVEN, inputs["parallel.pipeline_partition"]
         ),
         "microbatch": inputs["model.batch"] // (rows * pipe.microbatches),
-        "schedule": np.array(SCHEDULES)[pipe.order],
+        "schedule": np.where(
+            inputs["parallel.schedule"] == DUALPIPE, DUALPIPE, np.array(SCHEDULES)[pipe.order]
+        ),
         "recompute": np.where(inputs[RECOMPUTE] == AUTO, NONE, inputs[RECOMPUTE]),
         "zero": zero_stage(inputs),
         "tokens_per_s": tokens / total,

@@ -23,7 +23,7 @@ from fastflow.physics.parallelism.memory.timeline import StepBytes
 from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.schedule.event_simulator import Segments, Tasks, background_segments, simulate
 from fastflow.physics.schedule.pipeline import RESOURCES, PipelinePlan, TimedKernels, build_task_graph
-from fastflow.physics.schedule.stage_blocks import WEIGHT
+from fastflow.physics.schedule.stage_programs import WEIGHT
 from fastflow.physics.schedule.task_numbers import BARRIER, GRADIENT, KERNEL, SEND, SYNC, Labels
 from fastflow.physics.workload.graph import BACKWARD, COLLECTIVES, FORWARD, PHASES, UPDATE
 
@@ -113,18 +113,29 @@ def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
 
     schedule = block_schedule(stacks, point)
     for block in schedule.blocks:
-        chunk, stage = divmod(block.virtual, stages)
+        chunk, stage = block.virtual // stages, block.stage
         phase = BLOCKS[block.kind]
         args = {"phase": phase, "chunk": chunk, "micro-batch": block.microbatch}
         add(stage, 0, block.start, block.end, phase, **args)
     for virtual, gradient_sum in schedule.sums.items():
         if gradient_sum.end > gradient_sum.start:
-            chunk, stage = divmod(virtual, stages)
-            add(stage, 1, gradient_sum.start, gradient_sum.end, "sum of weight gradients", chunk=chunk)
+            chunk = virtual // stages
+            add(
+                gradient_sum.stage,
+                1,
+                gradient_sum.start,
+                gradient_sum.end,
+                "sum of weight gradients",
+                chunk=chunk,
+            )
     total = float(stacks.times.total[point])
-    for stage in range(stages):
-        if stacks.update[point] > 0.0:
-            add(stage, 0, total, total + float(stacks.update[point]), PHASES[UPDATE], phase=PHASES[UPDATE])
+    update_s = float(stacks.update[point])
+    for stage in range(stages if update_s > 0.0 else 0):
+        # a stage that updates alone may have begun later than the first one
+        ends = [block.end for block in schedule.blocks if block.stage == stage]
+        ends += [one.end for one in schedule.sums.values() if one.stage == stage]
+        start = max(total, *ends)
+        add(stage, 0, start, start + update_s, PHASES[UPDATE], phase=PHASES[UPDATE])
     return events
 
 

@@ -209,7 +209,7 @@ PARALLEL: tuple[Column, ...] = (
     text(
         "parallel.schedule",
         "order of micro-batches in a pipeline; in transformers, 1f1b is interleaved where stages have"
-        " chunks; zero-bubble is for transformers only",
+        " chunks; those after it are for transformers only; zb-v and dualpipe-v have two chunks a stage",
         SCHEDULES,
     ),
     Column(

@@ -106,7 +106,7 @@ def run(point):
     stages = point["stages"]
     done, blocks = [Stage() for _ in range(stages)], {name: [] for name in (*TIMES, "layers")}
     for v, layers in enumerate(point["virtual"]):
-        stage, left = done[v % stages], point["again"]
+        stage, left = done[block_schedule.stage_of(point, v)], point["again"]
         block = dict.fromkeys(TIMES, 0.0) | {"layers": 0}
         for layer in layers:
             again = layer["hidden"] and left > 0

@@ -13,6 +13,7 @@ from fastflow.cli.commands.sweep import main
 from fastflow.core.errors import InputError
 from fastflow.performance.memory_timeline import memory_timeline
 from fastflow.physics.parallelism.memory import timeline
+from fastflow.physics.parallelism.options import SCHEDULES
 from fastflow.physics.workload.optimizers import OPTIMIZERS
 from tests.naive import footprint
 from tests.naive import memory_timeline as naive
@@ -83,7 +84,10 @@ def check(predict, point):
         starts, ends = np.array([(one.start, one.end) for one in found.steps]).T
         assert (starts <= ends + 1e-12).all()
         assert (ends[:-1] <= starts[1:] * (1.0 + 1e-9) + 1e-12).all()
-        assert ends[-1] == pytest.approx(prediction.timeline.total[0], rel=1e-6)
+        # a stage that updates alone begins later than the first one, and ends later
+        late = 0.0 if point["parallel.schedule"] not in ("zb-2p", "zb-v") else starts[1]
+        assert 0.0 <= ends[-1] / prediction.timeline.total[0] - 1.0 + 1e-6
+        assert ends[-1] - late <= prediction.timeline.total[0] * (1.0 + 1e-6)
     return found
 
 
@@ -101,6 +105,12 @@ CASES = {
     "chunks, recomputed": (*SMALL, "parallel.strategy=TP-1-d2-p4x2", "parallel.recompute=full"),
     "chunks, gpipe": (*SMALL, "parallel.strategy=TP-1-d2-p4x2", "parallel.schedule=gpipe"),
     "zero bubble": (*SMALL, "parallel.strategy=TP-1-d2-p4", "parallel.schedule=zero-bubble"),
+    "zero bubble, more memory": (*SMALL, "parallel.strategy=TP-1-d2-p4", "parallel.schedule=zb-2p"),
+    "folded": (*SMALL, "parallel.strategy=TP-1-d2-p4x2", "parallel.schedule=zb-v"),
+    "folded, tied": (*SMALL, "parallel.strategy=TP-1-d2-p4x2", "parallel.schedule=zb-v", "model.tied=true"),
+    "both directions": (*SMALL, "parallel.strategy=TP-1-d2-p4", "parallel.schedule=dualpipe"),
+    "both directions of two": (*SMALL, "parallel.strategy=TP-1-d4-p2", "parallel.schedule=dualpipe"),
+    "larger groups": (*SMALL, "parallel.strategy=TP-1-d2-p4x2", "model.batch=20"),
     "zero bubble, few": (
         *SMALL,
         "parallel.strategy=TP-1-d2-p4",
@@ -154,19 +164,19 @@ def test_the_largest_step_is_the_footprint(compose, predict, case):
     family=st.sampled_from([SMALL, EXPERTS]),
     layout=st.sampled_from(["d8", "TP-2-d4", "TP-1-d4-p2", "TP-2-c2-d2", "TP-1-d2-p4", "TP-1-d4-p2x2"]),
     zero=st.integers(0, 3), recompute=st.sampled_from(["none", "selective", "full", "1", "3"]),
-    schedule=st.sampled_from(["1f1b", "gpipe", "interleaved", "zero-bubble"]),
+    schedule=st.sampled_from(SCHEDULES),
     loss=st.sampled_from(sorted(footprint.LOGITS)), offload=st.sampled_from(OFFLOADS),
     microbatches=st.sampled_from([0, 2, 4]),
 )  # fmt: skip
 def test_the_largest_step_of_many_layouts_is_the_footprint(
     compose, predict, family, layout, zero, recompute, schedule, loss, offload, microbatches
 ):
-    assume("x" not in layout or schedule != "zero-bubble")
     point = compose(*family) | {
         "parallel.strategy": layout, "parallel.zero_stage": zero, "parallel.recompute": recompute,
         "parallel.schedule": schedule, "model.loss": loss, "parallel.offload": offload,
         "parallel.microbatches": microbatches,
     }  # fmt: skip
+    assume(not predict([point]).reason.exists.any())
     check(predict, point)
 
 

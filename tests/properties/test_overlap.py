@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
+from fastflow.physics.parallelism.options import SCHEDULES
 from fastflow.physics.parallelism.plans import NAMES
 from fastflow.schema import INPUTS
 from tests.physics.parallelism.test_virtual_stages import TOWER
@@ -44,7 +45,7 @@ CHOICES = {
     "parallel.grad_reduce": ("auto", "microbatch", "step"),
     "parallel.reshard_after_forward": ("true", "false"),
     "parallel.recompute": ("none", "selective", "full", "1"),
-    "parallel.schedule": ("1f1b", "gpipe", "zero-bubble"),
+    "parallel.schedule": SCHEDULES,
     "parallel.pipeline_partition": ("even", "balanced"),
     "parallel.offload": ("none", "optimizer", "activations"),
     "parallel.cp_comm_type": ("p2p", "a2a"),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastflow
+from fastflow.physics.parallelism.options import SCHEDULES
 from fastflow.reporting.terminal.training import time_parts, training_sheets
 from fastflow.schema.results import EXPOSED
 from tests.support.checks import cases
@@ -34,7 +35,7 @@ OPTIONS = {
     "parallel.microbatches": ("0", "4", "16"),
     "parallel.zero_stage": ("0", "1", "2", "3"),
     "parallel.recompute": ("none", "selective", "full"),
-    "parallel.schedule": ("1f1b", "gpipe", "zero-bubble"),
+    "parallel.schedule": SCHEDULES,
     "parallel.pipeline_partition": ("even", "balanced"),
     "parallel.offload": ("none", "optimizer", "activations", "all"),
     "parallel.overlap.data": ("true", "false"),

@@ -70,8 +70,8 @@ def _stage_launches(
     for p in range(stages.size):
         layers, virtual = chunks.layers[p], chunks.offset[p + 1] - chunks.offset[p]
         layer_counts, recompute_counts = np.zeros((2, layers), dtype=np.int64)
-        for j in range(stage[p], virtual, stages[p]):
-            for layer in range(layers):
+        for j in range(virtual):
+            for layer in range(layers if chunks.stage[chunks.offset[p] + j] == stage[p] else 0):
                 layer_counts[layer] += chunks.layer_counts[chunks.first_count[p] + j * layers + layer]
                 recompute_counts[layer] += chunks.recompute_counts[chunks.first_count[p] + j * layers + layer]
         has_copy = copies[p] and stages[p] > 1 and stage[p] == stages[p] - 1

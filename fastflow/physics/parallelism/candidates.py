@@ -19,7 +19,7 @@ from fastflow.physics.hardware.packages import per_package
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
 from fastflow.physics.parallelism.bounds import Bound, limits, parse
 from fastflow.physics.parallelism.mesh import AXES
-from fastflow.physics.parallelism.options import AUTO, SCHEDULES
+from fastflow.physics.parallelism.options import AUTO, DUALPIPE, FOLDS
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, divisors
 from fastflow.physics.parallelism.virtual_stages import (
     BALANCED,
@@ -38,7 +38,8 @@ SPLIT = "parallel.pipeline_partition"
 CHOSEN = (STRATEGY, MICROBATCH, RECOMPUTE, ZERO, SPLIT)
 """The inputs that are chosen."""
 MICROBATCHES = (1, 2, 4, 8)  # sequences; more are for sequences that are short
-GPIPE, _, _, ZERO_BUBBLE = SCHEDULES
+_IN_CHUNKS = ("1f1b", "interleaved")
+"""Schedules of stages with any number of chunks that are searched."""
 _LAYERS, _SEQUENCES, _EXPERTS = "hidden layers", "sequences", "experts"
 """Options that follow from the inputs: the number of hidden layers, the tokens of each sequence, and the
 largest number that divides the experts of every layer that has any."""
@@ -108,8 +109,13 @@ def _layouts(
 def _partitions(options: Mapping[str, Any], stages: int) -> Iterator[tuple[str, int]]:
     """Yield the pipeline partitions of the layers, with the chunks of each stage."""
     layers = options[_LAYERS]
-    in_chunks = stages > 1 and options["parallel.schedule"] not in (GPIPE, ZERO_BUBBLE)
+    schedule = options["parallel.schedule"]
+    in_chunks = stages > 1 and schedule in _IN_CHUNKS
     chunks = np.arange(1, ((layers + OTHER_LAYERS) // stages if in_chunks else 1) + 1)
+    if FOLDS[schedule] and stages > 1:  # two chunks a stage, which DualPipe has without a word for them
+        chunks = np.array([1 if schedule == DUALPIPE else 2])
+        if stages % 2 and schedule == DUALPIPE:
+            return
     even = [(EVEN, int(count)) for count in chunks[divides(stages * chunks, np.full_like(chunks, layers))]]
     if options[SPLIT] != BALANCED:
         yield from even
@@ -128,7 +134,8 @@ def _microbatches(options: Mapping[str, Any], rows: int, stages: int, chunks: in
     requested, count = options[MICROBATCH], options["parallel.microbatches"]
     possible = MICROBATCHES if options["model.training"] else dict.fromkeys((*MICROBATCHES, rows))
     sizes = [requested] if requested or count else [size for size in possible if rows % size == 0]
-    return [size for size in sizes if chunks == 1 or (count or rows // size) % stages == 0]
+    in_turns = chunks > 1 and options["parallel.schedule"] in _IN_CHUNKS
+    return [size for size in sizes if not in_turns or (count or rows // size) % stages == 0]
 
 
 def _recompute_modes(options: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastflow.core.dedupe import map_values
 from fastflow.core.tables import Bools, Inputs, Ints
-from fastflow.physics.parallelism.options import AUTO, BUFFER, DISPATCHER, FLEX, MICROBATCH
+from fastflow.physics.parallelism.options import AUTO, BUFFER, DISPATCHER, FLEX, FOLDS, MICROBATCH
 from fastflow.physics.workload import family_of, has_layer_runs
 
 
@@ -56,7 +57,8 @@ def copies_embedding(inputs: Inputs) -> Bools:
 
     So where the head is tied to it, or with multi-token prediction: Megatron-LM keeps weights, gradients
     and optimizer states there too, and sums the gradients of both once an iteration
-    (megatron/core/distributed/finalize_model_grads.py at 00c2c0a).
+    (megatron/core/distributed/finalize_model_grads.py at 00c2c0a). Where the schedule folds the pipeline, the
+    first stage has both.
     """
     none = np.zeros(inputs["model.name"].size, dtype=np.int64)
     if "model.tied" not in inputs:
@@ -64,6 +66,8 @@ def copies_embedding(inputs: Inputs) -> Bools:
     looked_up = inputs.get("model.mel", none) == 0  # sound has no table in the first layer
     tied = (inputs["model.tied"] & looked_up) | (inputs.get("model.mtp", none) > 0)
     copies: Bools = inputs["model.training"] & tied
+    if copies.any():
+        copies &= map_values(FOLDS, inputs["parallel.schedule"]) == 0
     return copies
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 AUTO, TRUE, FALSE = "auto", "true", "false"
 SWITCH = (AUTO, TRUE, FALSE)
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "zb-2p", "zb-v", "dualpipe-v", "dualpipe")
+*_, ZB_V, DUALPIPE_V, DUALPIPE = SCHEDULES
+FOLDS = {name: name in (ZB_V, DUALPIPE_V, DUALPIPE) for name in SCHEDULES}
+"""Whether second chunks run from the last stage to the first."""
 OFFLOADS = ("none", "optimizer", "activations", "weights", "all")
 OFFLOAD_DEVICES = ("cpu", "nvme")
 OFFLOAD_UPDATES = ("device", "host")

@@ -12,7 +12,7 @@ from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
 from fastflow.core.tables import Bools, Floats, Inputs, Ints
 from fastflow.physics.parallelism.offload import refuse_offloads
-from fastflow.physics.parallelism.options import AUTO, SCHEDULES
+from fastflow.physics.parallelism.options import AUTO, DUALPIPE, SCHEDULES
 from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.partition import all_launches
@@ -28,11 +28,30 @@ from fastflow.physics.parallelism.virtual_stages import (
     recompute_launches_of,
     recompute_of,
 )
-from fastflow.physics.schedule.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE, balance
+from fastflow.physics.schedule.pipeline_order import (
+    DUALPIPE_V,
+    GPIPE,
+    INTERLEAVED,
+    ONE_F_ONE_B,
+    ZERO_BUBBLE,
+    ZERO_BUBBLE_2P,
+    ZERO_BUBBLE_V,
+    balance,
+)
 from fastflow.physics.workload import default_microbatch, has_layer_runs
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, Graph
 
-ORDERS = dict(zip(SCHEDULES, (GPIPE, ONE_F_ONE_B, INTERLEAVED, ZERO_BUBBLE), strict=True))
+_ORDERS = (
+    GPIPE,
+    ONE_F_ONE_B,
+    INTERLEAVED,
+    ZERO_BUBBLE,
+    ZERO_BUBBLE_2P,
+    ZERO_BUBBLE_V,
+    DUALPIPE_V,
+    DUALPIPE_V,
+)
+ORDERS = dict(zip(SCHEDULES, _ORDERS, strict=True))
 # Micro-batches of a stage that leave the bubble negligible (Huang et al., GPipe, NeurIPS 2019, section 2.3)
 MICROBATCHES_A_STAGE = 4
 
@@ -42,7 +61,7 @@ class Pipeline(NamedTuple):
 
     stages: Ints
     microbatches: Ints
-    order: Ints  # GPIPE or ONE_F_ONE_B
+    order: Ints  # of `pipeline_order`
     stage: Ints  # of every kernel, (kernels,)
     crosses: Ints  # layers of a kernel whose output goes to another stage, (kernels,)
     launches: Ints  # of every kernel in an iteration, recomputation included, (kernels,)
@@ -142,16 +161,26 @@ def invalid_schedule(
             reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
         return reason.column()
     refuse_offloads(inputs, reason)
-    for i in reason.without((chunks > 1) & (order == ZERO_BUBBLE)):
-        allowed = "1f1b, interleaved or gpipe, where stages have chunks"
+    for i in reason.without((chunks > 1) & np.isin(order, (ZERO_BUBBLE, ZERO_BUBBLE_2P))):
+        allowed = "1f1b, interleaved, gpipe, zb-v or dualpipe-v, where stages have chunks"
         reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
-    interleaved = (chunks > 1) & (order != GPIPE)
-    for i in reason.without(interleaved & (num_microbatches % stages > 0)):
+    for i in reason.without((stages > 1) & (chunks != 2) & np.isin(order, (ZERO_BUBBLE_V, DUALPIPE_V))):
+        key, value = "parallel.strategy", inputs["parallel.strategy"][i]
+        allowed = f"stages of two chunks with parallel.schedule={schedule[i]}, such as p{stages[i]}x2"
+        if schedule[i] == DUALPIPE:
+            allowed = f"an even number of stages without chunks with parallel.schedule={DUALPIPE}"
+        reason.add(i, rejected(Code.SCHEDULE, key, value, allowed))
+    least = np.where(order == DUALPIPE_V, 2, 1) * stages
+    in_turns = (chunks > 1) & np.isin(order, (ONE_F_ONE_B, INTERLEAVED, DUALPIPE_V))
+    for i in reason.without(in_turns & (num_microbatches < least)):
         key, value = "parallel.microbatches", inputs["parallel.microbatches"][i]
-        allowed = f"a multiple of the {stages[i]} stages, which take so many at a time where they have chunks"
+        allowed = f"at least {least[i]} for {stages[i]} stages with chunks"
         if value == 0:  # it follows from the batch
             key, value = "parallel.strategy", inputs["parallel.strategy"][i]
-            allowed = f"stages with chunks that divide the {num_microbatches[i]} micro-batches of a device"
+            allowed = (
+                f"stages for which the {num_microbatches[i]} micro-batches of a device are enough "
+                f"(parallel.schedule={schedule[i]} takes {least[i]} at least)"
+            )
         reason.add(i, rejected(Code.BATCH, key, value, allowed))
     return reason.column()
 
@@ -215,10 +244,12 @@ def pipeline(
     order = map_values(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if layer_partition is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
+        order = np.where(stages * strategies.chunks == 1, np.minimum(order, ZERO_BUBBLE), order)
         even = inputs["parallel.pipeline_partition"] != BALANCED
         chunks = partition_layers(
-            graph, layer_partition, even, recompute_of(inputs), launches * kernel_s, inputs[LAYOUT]
-        )
+            graph, layer_partition, even, recompute_of(inputs), launches * kernel_s, inputs[LAYOUT], stages,
+            order,
+        )  # fmt: skip
         recompute_launches = recompute_launches_of(graph.numbers, chunks, num_microbatches)
         zeros = np.zeros(graph.point.size, dtype=np.int64)
         crosses = crossings(graph.numbers, chunks)

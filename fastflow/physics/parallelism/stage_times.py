@@ -12,8 +12,8 @@ from fastflow.physics.parallelism.memory.layers import LayerMemory
 from fastflow.physics.parallelism.offload import Offload
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.schedule.layer_times import ONCE, WEIGHTS, LayerTimes
-from fastflow.physics.schedule.pipeline_order import ZERO_BUBBLE
 from fastflow.physics.schedule.stage_blocks import BlockPlan, Blocks, BlockTimes, schedule_blocks
+from fastflow.physics.schedule.stage_order import splits_backward
 from fastflow.physics.schedule.timeline import Timeline
 from fastflow.physics.workload.graph import BACKWARD, EMBEDDING, FORWARD, HIDDEN, UPDATE, Graph
 from fastflow.physics.workload.precision import Precision
@@ -166,7 +166,7 @@ def _write_block(
     chunks, layers, transfers = sources.chunks, sources.layers, sources.transfers
     j, num_layers, transfer_s, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
     weights_s, gradients_s = 0.0, 0.0
-    stage, begin = chunks.offset[p] + j % sources.plan.stages[p], chunks.first_count[p] + j * num_layers
+    stage, begin = chunks.offset[p] + chunks.stage[v], chunks.first_count[p] + j * num_layers
     for layer in range(num_layers):
         count, recompute = chunks.layer_counts[begin + layer], chunks.recompute_counts[begin + layer]
         index = layers.first[p] + layer
@@ -214,11 +214,11 @@ def _write_blocks(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stage
     for p in range(chunks.layers.size):
         layer_sums = _sum_kernels(graph, sources, p)
         for v in range(chunks.offset[p], chunks.offset[p + 1]):
-            stage = chunks.offset[p] + (v - chunks.offset[p]) % plan.stages[p]
+            stage = chunks.offset[p] + chunks.stage[v]
             delay = _write_block(sources, layer_sums, p, v, blocks, stages)
             stages.offload_delay[stage] += plan.microbatches[p] * delay
             stages.work[stage] += blocks.forward_s[v] + blocks.input_s[v] + blocks.weight_s[v]
-            if plan.order[p] != ZERO_BUBBLE:
+            if not splits_backward(plan.order[p]):
                 blocks.input_s[v] += blocks.weight_s[v]
                 blocks.weight_s[v] = 0.0
         if sources.copies[p] and plan.stages[p] > 1:
@@ -265,7 +265,9 @@ def _busiest_stages(sources: BlockSources, stages: _Stages) -> _Busiest:
         update, transfer = stages.update[busiest], stages.optimizer_transfer[busiest]
         out.idle[p] = out.update[p] - max(update, transfer)
         out.offload[p] = stages.offload_delay[busiest] + max(0.0, transfer - update)
-        for j in range(out.stage[p], virtual, plan.stages[p]):
+        for j in range(virtual):
+            if chunks.stage[begin + j] != out.stage[p]:
+                continue
             has_copy = sources.copies[p] and plan.stages[p] > 1 and j == virtual - 1
             _add_waits(sources, p, j, has_copy, out.waits)
     return out

@@ -82,6 +82,17 @@ class Strategy(NamedTuple):
                 return self._replace(ep=ep, dp=self.dp // ep)[1:-1], expert_axes
         return self._replace(ep=1)[1:-1], 0
 
+    def halved(self) -> Strategy:
+        """Return a strategy of DualPipe as one of half as many stages, with two chunks each.
+
+        Every stage of one direction is on the same devices as a stage of the other one, in two copies of the
+        model with half of the batch each: twice the data parallelism (deepseek-ai/DualPipe; "cut-in-half").
+        A strategy without an even number of stages of one chunk stays as it is.
+        """
+        if self.pp % 2 or self.chunks > 1:
+            return self
+        return self._replace(pp=self.pp // 2, chunks=2, dp=2 * self.dp)
+
     def __str__(self) -> str:
         """Write the strategy in the notation of `parse`, without degrees of 1."""
         name = NAMES[self.kernel]
@@ -161,19 +172,42 @@ def _advice(text: str) -> str:
 
 
 @lru_cache(maxsize=16384)
-def _mesh_forms(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]:
-    """Return degrees and expert axes where TP shards each expert and where not, and the printed strategy."""
+def _mesh_forms(strategy: Strategy) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Return degrees and expert axes where TP shards each expert and where not."""
     sharded, unsharded = strategy.on_mesh(False), strategy.on_mesh(True)
-    return (sharded[0], unsharded[0]), (sharded[1], unsharded[1]), str(strategy)
+    return (sharded[0], unsharded[0]), (sharded[1], unsharded[1])
 
 
-def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Strategies, Texts]:
+@lru_cache(maxsize=16384)
+def _printed(text: str) -> str:
+    """Return a strategy as it is printed."""
+    return str(parse(text))
+
+
+def parse_column(
+    texts: Texts, whole_experts: Bools | None = None, is_dual: Bools | None = None
+) -> tuple[Strategies, Texts]:
     """Read a column of strategies; return them, and each as it is printed, shape (points,).
 
-    whole_experts: whether tensor parallelism does not shard each expert, (points,).
+    whole_experts: whether tensor parallelism does not shard each expert, (points,); is_dual: whether a
+    strategy is one of DualPipe, which is returned `halved`, (points,).
     """
+    if is_dual is not None and is_dual.any():
+        strategies, printed = parse_column(texts, whole_experts)
+        halves = _columns(texts, whole_experts, is_halved=True)
+        merged = (
+            np.where(is_dual if whole.ndim == 1 else is_dual[:, None], half, whole)
+            for half, whole in zip(halves, strategies, strict=True)
+        )
+        return Strategies(*merged), printed
     distinct, inverse = factorize(texts)
-    parsed = [parse(text) for text in distinct]
+    return _columns(texts, whole_experts), np.array([_printed(text) for text in distinct])[inverse]
+
+
+def _columns(texts: Texts, whole_experts: Bools | None, is_halved: bool = False) -> Strategies:
+    """Return strategies as columns."""
+    distinct, inverse = factorize(texts)
+    parsed = [parse(text).halved() if is_halved else parse(text) for text in distinct]
     variant = (
         np.zeros(texts.size, dtype=np.int64) if whole_experts is None else whole_experts.astype(np.int64)
     )
@@ -182,14 +216,13 @@ def parse_column(texts: Texts, whole_experts: Bools | None = None) -> tuple[Stra
     def column(values: list[Any]) -> Ints:
         return np.array(values, dtype=np.int64)[inverse]
 
-    strategies = Strategies(
+    return Strategies(
         assignment=column([strategy.kernel for strategy in parsed]),
-        degrees=np.array([degrees for degrees, _, _ in forms], dtype=np.int64)[inverse, variant],
+        degrees=np.array([degrees for degrees, _ in forms], dtype=np.int64)[inverse, variant],
         chunks=column([strategy.chunks for strategy in parsed]),
         experts=column([strategy.ep for strategy in parsed]),
-        expert_axes=np.array([expert_axes for _, expert_axes, _ in forms], dtype=np.int64)[inverse, variant],
+        expert_axes=np.array([expert_axes for _, expert_axes in forms], dtype=np.int64)[inverse, variant],
     )
-    return strategies, np.array([printed for _, _, printed in forms])[inverse]
 
 
 def invalid_strategy(

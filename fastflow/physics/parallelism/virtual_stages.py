@@ -1,7 +1,8 @@
 """Partition of layers into pipeline stages, of graphs with layer runs: one layer for several equal ones.
 
 A stage has one or more *chunks* of neighbouring layers (Narayanan et al., SC 2021, section 2.2): chunk c
-of stage s is virtual stage c x stages + s, in the order of the model. An even partition gives each virtual
+of stage s is virtual stage c x stages + s, in the order of the model, unless the schedule folds the pipeline
+(`stage_order`). An even partition gives each virtual
 stage as many layers; embedding and head are added to the first and the last, or count as a layer each where
 only that divides (Megatron-LM's account_for_embedding_in_pipeline_split). A balanced partition makes the
 slowest stage as fast as possible. A layout says the layers of each (`pipeline_layout`).
@@ -27,6 +28,7 @@ from fastflow.physics.parallelism.pipeline_layout import count as count_letters
 from fastflow.physics.parallelism.pipeline_layout import parse as parse_layout
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.pipeline_order import balance
+from fastflow.physics.schedule.stage_order import stage_of
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, HIDDEN, Graph
 
@@ -42,6 +44,7 @@ class Chunks(NamedTuple):
     recomputes_core: Bools  # whether the others recompute the core of attention, (points,)
     first_layer: Ints  # the layer that each virtual stage begins with, (virtual stages,)
     last_layer: Ints  # that it ends with
+    stage: Ints  # that has it, (virtual stages,)
 
 
 _, EVEN, BALANCED = SPLITS
@@ -170,12 +173,14 @@ def _misfit(partition: LayerPartition, inputs: Inputs, point: int) -> str:
 
 
 def partition_layers(
-    graph: Graph, partition: LayerPartition, even: Bools, recompute: Texts, kernel_s: Floats, layouts: Texts
-) -> Chunks:
+    graph: Graph, partition: LayerPartition, even: Bools, recompute: Texts, kernel_s: Floats, layouts: Texts,
+    stages: Ints, order: Ints,
+) -> Chunks:  # fmt: skip
     """Partition the layers of every point into its virtual stages.
 
     even (else balanced, of one chunk each), recompute: (points,); kernel_s: time of every kernel in an
-    iteration, of all layers of its run [s], (kernels,); layouts: which override both, (points,).
+    iteration, of all layers of its run [s], (kernels,); layouts: which override both, (points,); stages,
+    order: of the pipeline, (points,).
     """
     first, layers = partition.first, np.diff(partition.first)
     first_count = np.concatenate([[0], np.cumsum(partition.virtual * layers)])
@@ -189,10 +194,21 @@ def partition_layers(
     for p in np.flatnonzero(layouts != AUTO):
         given[offset[p] : offset[p + 1]] = starts_of(layouts[p], int(partition.before[p]))
     chunks = Chunks(
-        offset, layers, first_count, layer_counts, recompute_counts, recomputes_core, first_layer, last_layer
-    )
+        offset, layers, first_count, layer_counts, recompute_counts, recomputes_core, first_layer, last_layer,
+        stages_of(offset, stages, order),
+    )  # fmt: skip
     _assign_layers(partition, even, given, max_recompute, layer_s, chunks)
     return chunks
+
+
+@kernel
+def stages_of(offset: Ints, stages: Ints, order: Ints) -> Ints:
+    """Return the stage that has each virtual stage, (virtual stages,)."""
+    stage = np.empty(offset[-1], dtype=np.int64)
+    for p in range(stages.size):
+        for v in range(offset[p], offset[p + 1]):
+            stage[v] = stage_of(order[p], stages[p], v - offset[p])
+    return stage
 
 
 @kernel
@@ -250,6 +266,8 @@ def crossings(graph: Graph, chunks: Chunks) -> Ints:
             if graph.comm.sent_cols[row] == 0 or graph.phase[row] > BACKWARD:
                 continue
             for j in range(chunks.offset[p], chunks.offset[p + 1] - 1):
+                if chunks.stage[j] == chunks.stage[j + 1]:
+                    continue
                 at_border = chunks.last_layer[j] if graph.phase[row] == FORWARD else chunks.first_layer[j + 1]
                 counts[row] += at_border == graph.layer.number[row]
     return counts
@@ -269,7 +287,7 @@ def max_chunked_stage_sum(graph: Graph, chunks: Chunks, stages: Ints, values: Fl
         stage_sums = np.zeros(stages[p])
         for j in range(chunks.offset[p + 1] - chunks.offset[p]):
             for layer in range(layers):
-                stage_sums[j % stages[p]] += (
+                stage_sums[chunks.stage[chunks.offset[p] + j]] += (
                     chunks.layer_counts[chunks.first_count[p] + j * layers + layer] * layer_sums[layer]
                 )
         for stage in range(stages[p]):

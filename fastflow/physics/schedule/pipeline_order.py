@@ -18,8 +18,8 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
 
 GPIPE, ONE_F_ONE_B = 0, 1
-INTERLEAVED, ZERO_BUBBLE = 2, 3
-"""Orders of blocks of chunks, see `stage_order`; the functions here have one chunk a stage."""
+INTERLEAVED, ZERO_BUBBLE, ZERO_BUBBLE_2P, ZERO_BUBBLE_V, DUALPIPE_V = 2, 3, 4, 5, 6
+"""Further orders, see `stage_order`; the functions here are for the first two, of one chunk a stage."""
 
 
 @kernel

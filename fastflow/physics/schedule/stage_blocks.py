@@ -2,8 +2,8 @@
 
 The orders are those of `stage_order`: which block a stage does next does not depend on times. So no event
 queue is needed: stages take turns, and each runs blocks until the predecessor of its next block has not run.
-Once a round of micro-batches takes as long as the round before, in every block, so do all later rounds: those
-are counted, not simulated.
+Where all stages run the same steps, once a round of micro-batches takes as long as the round before, in every
+block, so do all later rounds: those are counted, not simulated.
 
 - *Sends.* Where they overlap, a stage has a wire for activations and one for gradients; each carries one
   message at a time, in the order of blocks, and the stage goes on. Where they do not, both stages are busy:
@@ -29,13 +29,27 @@ import numpy as np
 
 from fastflow.core.jit import kernel
 from fastflow.core.tables import Bools, Floats, Ints
-from fastflow.physics.schedule.pipeline_order import GPIPE, ZERO_BUBBLE
-from fastflow.physics.schedule.stage_order import check_order, group_of, in_flight
+from fastflow.physics.schedule.pipeline_order import GPIPE
+from fastflow.physics.schedule.program_runs import (
+    ProgramWorkspace,
+    last_gradients,
+    new_program_workspace,
+    run_programs,
+)
+from fastflow.physics.schedule.stage_order import (
+    check_order,
+    folds,
+    group_of,
+    in_flight,
+    is_program,
+    splits_backward,
+    updates_alone,
+    virtual_stage,
+    weight_delay,
+)
+from fastflow.physics.schedule.stage_programs import KIND
 from fastflow.physics.schedule.stage_steps import RECEIVE, SEND, WIRE, WORK, Workspace, run_stages
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
-
-WEIGHT = 3
-"""A third kind of block after FORWARD and BACKWARD: gradients of weights, where these are separate blocks."""
 
 _ROUNDS = 5  # micro-batches over stages, of a first try: filling, settling, two rounds to compare, emptying
 _CLOSE = 1e-13  # of the time so far: rounding adds up to a thousandth of that; thousands of rounds add 1e-10
@@ -61,7 +75,7 @@ class Blocks(NamedTuple):
 class BlockPlan(NamedTuple):
     """Pipeline of a point; shape (points,)."""
 
-    order: Ints  # GPIPE, ONE_F_ONE_B, INTERLEAVED or ZERO_BUBBLE
+    order: Ints  # of `pipeline_order`
     stages: Ints
     chunks: Ints  # of a stage
     microbatches: Ints
@@ -78,7 +92,7 @@ class BlockTimes(NamedTuple):
     overlap.
     """
 
-    total: Floats  # until every stage has its gradients summed: when the update could start
+    total: Floats  # until every stage has its gradients summed: when the update could start (see stage_order)
     backward_start: Floats  # when the first backward block starts
     busiest: Floats  # blocks of the stage that has the most work
     bubble: Floats  # without sends, sums and gathers: idle time of the busiest stage
@@ -98,29 +112,35 @@ def schedule_blocks(blocks: Blocks, plan: BlockPlan) -> BlockTimes:
 
 
 @kernel
-def new_workspace(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> Workspace:
-    """Return a workspace for micro-batches of a point, with all that sends and gathers do not change.
+def check_blocks(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> None:
+    """Raise ValueError as `schedule_blocks` does."""
+    stages, chunks = plan.stages[point], plan.chunks[point]
+    check_order(plan.order[point], stages, chunks, microbatches)
+    if blocks.offset[point + 1] - blocks.offset[point] != stages * chunks:
+        raise ValueError("every chunk of every stage is a virtual stage")
 
-    Raises ValueError as `schedule_blocks` does.
-    """
+
+@kernel
+def new_workspace(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int) -> Workspace:
+    """Return a workspace for micro-batches of a point, with all that sends and gathers do not change."""
     order, stages, chunks = plan.order[point], plan.stages[point], plan.chunks[point]
     begin = blocks.offset[point]
-    check_order(order, stages, chunks, microbatches)
-    if blocks.offset[point + 1] - begin != stages * chunks:
-        raise ValueError("every chunk of every stage is a virtual stage")
     steps, group = chunks * microbatches, group_of(order, stages, chunks, microbatches)
     chunk = np.empty(steps, dtype=np.int64)
     for group_index in range(steps // group):
         chunk[group_index * group : (group_index + 1) * group] = group_index % chunks
-    max_in_flight, weight_s = np.empty(stages, dtype=np.int64), np.zeros(stages)
+    max_in_flight, delay = np.empty((2, stages), dtype=np.int64)
+    weight_s = np.zeros(stages)
     for stage in range(stages):
         max_in_flight[stage] = in_flight(order, stages, stage, chunks, microbatches)
-        if order == ZERO_BUBBLE:
+        delay[stage] = weight_delay(order, stage)
+        if splits_backward(order):
             weight_s[stage] = blocks.weight_s[begin + stage]
     return Workspace(
         chunk=chunk,
         max_in_flight=max_in_flight,
         weight_s=weight_s,
+        delay=delay,
         gathered=np.empty(stages * chunks),
         times=np.empty((2, 4, stages * chunks)),
         start=np.empty((2, stages, steps)),
@@ -134,17 +154,21 @@ def new_workspace(blocks: Blocks, plan: BlockPlan, point: int, microbatches: int
 def _write_block_times(blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, times: Floats) -> None:
     """Write the times of a point's blocks; is_sent: whether sends take time."""
     begin, last = blocks.offset[point], times.shape[2] - 1
-    overlaps, is_split = plan.overlaps_sends[point], plan.order[point] == ZERO_BUBBLE
+    order, stages = plan.order[point], plan.stages[point]
+    overlaps, is_split = plan.overlaps_sends[point], splits_backward(order)
+    back = 0.0
     for block in range(last + 1):
         row = begin + block
         times[FORWARD, WORK, block] = blocks.forward_s[row]
         times[BACKWARD, WORK, block] = blocks.input_s[row] + (0.0 if is_split else blocks.weight_s[row])
         onward = blocks.send_s[row] if is_sent and block < last else 0.0
-        back = blocks.send_s[row - 1] if is_sent and block > 0 else 0.0
+        if folds(order) and block + 1 == stages:
+            onward = 0.0  # the next virtual stage is on the same stage
         for phase, received, sent in ((FORWARD, back, onward), (BACKWARD, onward, back)):
             times[phase, RECEIVE, block] = 0.0 if overlaps else received
             times[phase, SEND, block] = 0.0 if overlaps else sent
             times[phase, WIRE, block] = sent if overlaps else 0.0
+        back = onward
 
 
 @kernel
@@ -152,37 +176,48 @@ def _write_gather_times(
     blocks: Blocks, plan: BlockPlan, point: int, is_gathered: bool, gathered: Floats
 ) -> None:
     """Write when the weights of each virtual stage are there; is_gathered: whether gathers take any time."""
-    stages, begin = plan.stages[point], blocks.offset[point]
+    order, stages, chunks = plan.order[point], plan.stages[point], plan.chunks[point]
     gathered[:] = 0.0
     if is_gathered:
         for stage in range(stages):
-            stage_gathered, gather_end = gathered[stage::stages], 0.0
-            for chunk in range(stage_gathered.size):
-                gather_end += blocks.gather_s[begin + chunk * stages + stage]
-                stage_gathered[chunk] = gather_end
+            gather_end = 0.0
+            for chunk in range(chunks):
+                virtual = virtual_stage(order, stages, stage, chunk)
+                gather_end += blocks.gather_s[blocks.offset[point] + virtual]
+                gathered[virtual] = gather_end
             if not plan.overlaps_gathers[point]:
-                stage_gathered[:] = gather_end
+                for chunk in range(chunks):
+                    gathered[virtual_stage(order, stages, stage, chunk)] = gather_end
+
+
+class _Ends(NamedTuple):
+    """When the blocks of a point are done [s]."""
+
+    stage: Floats  # all blocks of a stage, (stages,)
+    begin: Floats  # from when on a stage's time counts, (stages,)
+    gradient: Floats  # the last block that makes weight gradients of a virtual stage, (virtual stages,)
+    gradient_s: Floats  # the time of that block, (virtual stages,)
 
 
 @kernel
-def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspace: Workspace) -> float:
+def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, ends: _Ends) -> float:
     """Return when the gradients of all stages are summed [s]."""
-    stages, steps = workspace.start.shape[1:]
+    order, stages, chunks = plan.order[point], plan.stages[point], plan.chunks[point]
     reduce_end, taken = 0.0, plan.taken[point]
     for stage in range(stages):
-        # when the stage's sums so far are done, and how long they move; from the last chunk on
+        # when the stage's sums so far are done, and how long they move; from the chunk that is done first
         sums_end, moved = 0.0, 0.0
-        for chunk in range(plan.chunks[point] - 1, -1, -1):
-            block = chunk * stages + stage
+        is_reverse = folds(order) and (
+            ends.gradient[virtual_stage(order, stages, stage, 0)]
+            < ends.gradient[virtual_stage(order, stages, stage, 1)]
+        )
+        for turn in range(chunks):
+            block = virtual_stage(order, stages, stage, turn if is_reverse else chunks - 1 - turn)
             row = blocks.offset[point] + block
             if not plan.overlaps_gradients[point]:
-                sums_end = max(sums_end, workspace.end[stage]) + blocks.reduce_s[row] + blocks.tail_s[row]
+                sums_end = max(sums_end, ends.stage[stage]) + blocks.reduce_s[row] + blocks.tail_s[row]
                 continue
-            if workspace.weight_s[stage] > 0.0:
-                duration, done = workspace.weight_s[stage], workspace.end[stage]
-            else:
-                duration = workspace.times[BACKWARD, WORK, block]
-                done = workspace.start[BACKWARD, stage, steps - 1 - chunk * group] + duration
+            duration, done = ends.gradient_s[block], ends.gradient[block]
             # the buckets move back to back from the first on, or the last bucket is the last that is
             # ready; buckets that move before another is ready delay it
             first = done - duration + duration / blocks.layers[row] + taken * moved
@@ -190,8 +225,42 @@ def _reduce_end(blocks: Blocks, plan: BlockPlan, point: int, group: int, workspa
             done += taken * (moved + blocks.reduce_s[row] - bucket_s)
             sums_end = max(max(sums_end, first) + blocks.reduce_s[row], done + bucket_s) + blocks.tail_s[row]
             moved += blocks.reduce_s[row] + blocks.tail_s[row]
-        reduce_end = max(reduce_end, workspace.end[stage] + taken * moved, sums_end)
+        stage_end = max(ends.stage[stage] + taken * moved, sums_end)
+        reduce_end = max(reduce_end, stage_end - ends.begin[stage])
     return reduce_end
+
+
+@kernel
+def new_program(blocks: Blocks, plan: BlockPlan, point: int) -> ProgramWorkspace:
+    """Return a workspace for the programs of a point, with all that sends and gathers do not change."""
+    order, weight_s = plan.order[point], np.zeros(blocks.offset[point + 1] - blocks.offset[point])
+    if splits_backward(order):
+        weight_s[:] = blocks.weight_s[blocks.offset[point] : blocks.offset[point + 1]]
+    stages, chunks, microbatches = plan.stages[point], plan.chunks[point], plan.microbatches[point]
+    return new_program_workspace(order, stages, chunks, microbatches, weight_s)
+
+
+@kernel
+def run_program(
+    blocks: Blocks, plan: BlockPlan, point: int, is_sent: bool, is_gathered: bool, workspace: ProgramWorkspace
+) -> tuple[float, float, float]:
+    """Return what `run_point` does, of a point whose stages have programs."""
+    _write_block_times(blocks, plan, point, is_sent, workspace.times)
+    _write_gather_times(blocks, plan, point, is_gathered, workspace.gathered)
+    run_programs(workspace, plan.taken[point])
+    stages, virtual = workspace.done.size, workspace.gathered.size
+    ends = _Ends(workspace.done, np.zeros(stages), np.empty(virtual), np.empty(virtual))
+    last_gradients(workspace, ends.gradient, ends.gradient_s)
+    backward_start = np.inf
+    for stage in range(stages):
+        if updates_alone(workspace.order):
+            first = virtual_stage(workspace.order, stages, stage, 0)
+            ends.begin[stage] = max(workspace.start[stage, 0] - workspace.gathered[first], 0.0)
+        for i in range(workspace.length[stage]):
+            if workspace.blocks[stage, KIND, i] == BACKWARD:
+                backward_start = min(backward_start, workspace.start[stage, i])
+                break
+    return backward_start, (ends.stage - ends.begin).max(), _reduce_end(blocks, plan, point, ends)
 
 
 @kernel
@@ -202,13 +271,25 @@ def run_point(
 
     Of as many micro-batches as the workspace has. is_sent, is_gathered: whether sends and gathers take time.
     """
-    chunks = plan.chunks[point]
-    group = group_of(plan.order[point], plan.stages[point], chunks, workspace.chunk.size // chunks)
+    order, stages, chunks = plan.order[point], plan.stages[point], plan.chunks[point]
+    steps, virtual = workspace.chunk.size, workspace.gathered.size
+    group = group_of(order, stages, chunks, steps // chunks)
     _write_block_times(blocks, plan, point, is_sent, workspace.times)
     _write_gather_times(blocks, plan, point, is_gathered, workspace.gathered)
     run_stages(workspace, group, plan.taken[point])
-    backward_start, stages_end = workspace.start[BACKWARD, :, 0].min(), workspace.end.max()
-    return backward_start, stages_end, _reduce_end(blocks, plan, point, group, workspace)
+    ends = _Ends(workspace.end, np.zeros(stages), np.empty(virtual), np.empty(virtual))
+    for block in range(virtual):
+        stage, chunk = block % stages, block // stages
+        if workspace.weight_s[stage] > 0.0:
+            ends.gradient[block], ends.gradient_s[block] = workspace.end[stage], workspace.weight_s[stage]
+        else:
+            ends.gradient_s[block] = workspace.times[BACKWARD, WORK, block]
+            last = workspace.start[BACKWARD, stage, steps - 1 - chunk * group]
+            ends.gradient[block] = last + ends.gradient_s[block]
+        if updates_alone(order):
+            ends.begin[stage] = max(workspace.start[FORWARD, stage, 0] - workspace.gathered[stage], 0.0)
+    backward_start, stages_end = workspace.start[BACKWARD, :, 0].min(), (ends.stage - ends.begin).max()
+    return backward_start, stages_end, _reduce_end(blocks, plan, point, ends)
 
 
 @kernel
@@ -241,6 +322,9 @@ def _run_microbatches(
 ) -> tuple[float, float, float]:
     """Return what `run_point` does of all micro-batches; it runs only until the steady state is reached."""
     microbatches, stages, chunks = plan.microbatches[point], plan.stages[point], plan.chunks[point]
+    if is_program(plan.order[point], stages, chunks, microbatches):
+        program = new_program(blocks, plan, point)
+        return run_program(blocks, plan, point, is_sent, is_gathered, program)
     count = _ROUNDS * stages + microbatches % stages
     while count < microbatches and plan.order[point] != GPIPE:  # which has no steady state
         workspace = new_workspace(blocks, plan, point, count)
@@ -260,7 +344,8 @@ def _busiest(blocks: Blocks, plan: BlockPlan, point: int) -> float:
     busiest, stages = 0.0, plan.stages[point]
     for stage in range(stages):
         busy = 0.0
-        for row in range(blocks.offset[point] + stage, blocks.offset[point + 1], stages):
+        for chunk in range(plan.chunks[point]):
+            row = blocks.offset[point] + virtual_stage(plan.order[point], stages, stage, chunk)
             busy += blocks.forward_s[row] + blocks.input_s[row] + blocks.weight_s[row]
         busiest = max(busiest, busy * plan.microbatches[point])
     return busiest
@@ -270,6 +355,7 @@ def _busiest(blocks: Blocks, plan: BlockPlan, point: int) -> float:
 def _schedule(blocks: Blocks, plan: BlockPlan, out: Floats) -> None:
     """Write the fields of `BlockTimes`, (7, points)."""
     for point in range(plan.stages.size):
+        check_blocks(blocks, plan, point, plan.microbatches[point])
         rows = slice(blocks.offset[point], blocks.offset[point + 1])
         is_sent, is_gathered = bool(blocks.send_s[rows].any()), bool(blocks.gather_s[rows].any())
         backward_start, stages_end, total = _run_microbatches(blocks, plan, point, is_sent, is_gathered)

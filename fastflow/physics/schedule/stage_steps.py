@@ -25,6 +25,7 @@ class Workspace(NamedTuple):
     chunk: Ints  # of a forward step, counted from the first; of a backward step, from the last; (steps,)
     max_in_flight: Ints  # steps in flight at most, (stages,)
     weight_s: Floats  # a block of weight gradients, 0 where there is none, (stages,)
+    delay: Ints  # input gradients between an input gradient and its weight gradient, (stages,)
     gathered: Floats  # when the weights of a virtual stage are there, (virtual stages,)
     times: Floats  # of blocks, (2 phases, 4, virtual stages)
     start: Floats  # (2 phases, stages, steps)
@@ -83,7 +84,7 @@ def _run_backward(
         start[BACKWARD, stage - 1, step] = wire
     elif block > 0:
         start[BACKWARD, stages - 1, step + group] = wire
-    if weight_s > 0.0 and step >= stage:
+    if weight_s > 0.0 and step >= workspace.delay[stage]:
         free = sent = sent + weight_s
     return _Clock(free, sent, clock.down_wire, wire)
 
@@ -138,4 +139,5 @@ def run_stages(workspace: Workspace, group: int, taken: float) -> None:
             now[2, stage], now[3, stage] = clock.down_wire, clock.up_wire
             unfinished -= backward == steps
     for stage in range(stages):
-        workspace.end[stage] = max(now[0, stage], now[1, stage]) + min(stage, steps) * weight_s[stage]
+        delayed_s = min(workspace.delay[stage], steps) * weight_s[stage]
+        workspace.end[stage] = max(now[0, stage], now[1, stage]) + delayed_s

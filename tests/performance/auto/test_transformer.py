@@ -72,7 +72,16 @@ def test_what_is_given_is_not_searched(compose, given):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "chunks"), [("gpipe", False), ("zero-bubble", False), ("interleaved", True)]
+    ("schedule", "chunks"),
+    [
+        ("gpipe", False),
+        ("zero-bubble", False),
+        ("zb-2p", False),
+        ("dualpipe", False),
+        ("interleaved", True),
+        ("zb-v", True),
+        ("dualpipe-v", True),
+    ],
 )
 def test_a_schedule_that_is_given(compose, schedule, chunks):
     found = every_layout(inputs_of(compose, f"parallel.schedule={schedule}"))["parallel.strategy"]

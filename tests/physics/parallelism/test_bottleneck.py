@@ -10,6 +10,7 @@ from fastflow.core import units
 from fastflow.engine.run.stage_imbalance import uneven_stages
 from fastflow.performance import results
 from fastflow.physics.parallelism.defaults import copies_embedding
+from fastflow.physics.parallelism.options import SCHEDULES
 from fastflow.physics.parallelism.virtual_stages import layer_kinds, recomputed
 from fastflow.physics.schedule.layer_times import GRADIENTS, WAITS, WEIGHTS
 from fastflow.physics.schedule.overlap import MAX_TAKEN
@@ -20,7 +21,7 @@ from tests.naive import stage_walk
 from tests.naive.stacks import deal
 from tests.support.checks import cases
 
-ORDERS = {"gpipe": "gpipe", "1f1b": "1f1b", "interleaved": "interleaved", "zero-bubble": "zero_bubble"}
+ORDERS = ("gpipe", "1f1b", "interleaved", "zero_bubble", "zb_2p", "zb_v", "dualpipe_v")
 SMALL = ("model.hidden=1024", "model.heads=16", "model.ffn=2048", "model.sequence=1024", "model.batch=32")
 MODELS = {
     "dense": ("model=transformer", *SMALL),
@@ -35,7 +36,7 @@ STRATEGIES = (
 CHOICES = {
     "model.vocabulary": ("1000", "32000", "256000"),
     "model.layers": ("6", "8", "14"),
-    "parallel.schedule": ("1f1b", "gpipe", "zero-bubble"),
+    "parallel.schedule": SCHEDULES,
     "parallel.pipeline_partition": ("even", "balanced"),
     "parallel.recompute": ("none", "selective", "full", "1"),
     "parallel.zero_stage": ("0", "1", "2", "3"),
@@ -100,12 +101,11 @@ def walked(prediction):
         before, count = hidden.index(True), sum(hidden)
         places = deal(before, count, len(order) - before - count, stages, int(virtual) // stages)
     again, core = recomputed(inputs["parallel.recompute"])
-    order_names = list(ORDERS.values())
     return {
         "virtual": [[layers[order[place]] for place in some] for some in places], "again": int(again[0]),
         "core": bool(core[0]), "copied": bool(copies_embedding(inputs)[0]), "stages": stages,
         "chunks": int(virtual) // stages, "microbatches": int(prediction.pipeline.microbatches[0]),
-        "order": order_names[prediction.pipeline.order[0]], "hides": hides,
+        "order": ORDERS[prediction.pipeline.order[0]], "hides": hides,
         "taken": min(float(inputs["parallel.overlap.bundles"][0] / prediction.chip.bundles[0]), MAX_TAKEN),
         "overlaps_sends": bool(inputs["parallel.overlap.pipeline"][0]), "overlaps_gradients": hides["data"],
         "overlaps_gathers": hides["data"],

@@ -31,6 +31,7 @@ from fastflow.physics.schedule.layer_times import (
     Waits,
     walk_layers,
 )
+from fastflow.physics.schedule.pipeline_order import GPIPE
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload import _build_single_model as build_one
 from fastflow.physics.workload.family import Order
@@ -123,7 +124,7 @@ def test_layers_are_dealt_evenly(pattern, stages, chunks, recompute, microbatche
     assume(expected is not None)
     got = partition_layers(
         graph, partition, np.array([True]), np.array([recompute]), np.ones(graph.point.size),
-        np.array(["auto"]),
+        np.array(["auto"]), np.array([stages]), np.array([GPIPE]),
     )  # fmt: skip
     layers = got.layers[0]
     most = {"none": 0, "selective": 0, "full": 99}.get(recompute, recompute)

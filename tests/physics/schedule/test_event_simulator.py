@@ -114,7 +114,7 @@ def some_row(rng, phase, stage):
 def points(draw, most=3):
     """(rows, stages, micro-batches, order, slots) of up to so many stages, micro-batches and slots."""
     stages, microbatches, slots = (draw(st.integers(1, high)) for high in (most, most, min(most, 2)))
-    order, rng = draw(st.sampled_from(SCHEDULES)), Random(draw(seeds))
+    order, rng = draw(st.sampled_from(SCHEDULES[:2])), Random(draw(seeds))
     rows = []
     for phase, through in (("forward", range(stages)), ("backward", range(stages)[::-1])):
         for stage in through:
@@ -183,7 +183,7 @@ def even(stages, microbatches, order, forward=1.0, backward=2.0):
     return rows, stages, microbatches, order, 1
 
 
-@given(st.integers(1, 6), st.integers(1, 9), st.sampled_from(SCHEDULES))
+@given(st.integers(1, 6), st.integers(1, 9), st.sampled_from(SCHEDULES[:2]))
 @example(4, 2, "1f1b")
 @cases(60)
 def test_bubble_of_equal_stages(stages, microbatches, order):
@@ -195,7 +195,7 @@ def test_bubble_of_equal_stages(stages, microbatches, order):
 
 
 @given(
-    st.integers(1, 5), st.integers(1, 7), st.sampled_from(SCHEDULES), st.floats(0.1, 4.0), st.floats(0.1, 4.0)
+    st.integers(1, 5), st.integers(1, 7), st.sampled_from(SCHEDULES[:2]), st.floats(0.1, 4.0), st.floats(0.1, 4.0)
 )
 @cases(60)
 def test_micro_batches_in_flight(stages, microbatches, order, forward, backward):

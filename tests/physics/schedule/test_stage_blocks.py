@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.physics.schedule.pipeline_order import GPIPE, INTERLEAVED, ONE_F_ONE_B, ZERO_BUBBLE
-from fastflow.physics.schedule.stage_blocks import WEIGHT, BlockPlan, Blocks, schedule_blocks
+from fastflow.physics.schedule.pipeline_order import (
+    DUALPIPE_V,
+    GPIPE,
+    INTERLEAVED,
+    ONE_F_ONE_B,
+    ZERO_BUBBLE,
+    ZERO_BUBBLE_2P,
+    ZERO_BUBBLE_V,
+)
+from fastflow.physics.schedule.stage_blocks import BlockPlan, Blocks, schedule_blocks
 from fastflow.physics.schedule.stage_order import in_flight, waiting
+from fastflow.physics.schedule.stage_programs import WEIGHT, block_sequence, most_kept
 from fastflow.physics.schedule.stage_spans import block_spans
 from fastflow.physics.schedule.timeline import schedule
 from fastflow.physics.workload.graph import BACKWARD, FORWARD
@@ -18,8 +27,11 @@ from tests.physics.schedule.test_event_simulator import kernel_row
 from tests.physics.schedule.test_event_simulator import tables as kernel_tables
 from tests.support.checks import cases
 
-ORDERS = {"gpipe": GPIPE, "1f1b": ONE_F_ONE_B, "interleaved": INTERLEAVED, "zero_bubble": ZERO_BUBBLE}
-NONE = {"none": 4}
+ORDERS = {
+    "gpipe": GPIPE, "1f1b": ONE_F_ONE_B, "interleaved": INTERLEAVED, "zero_bubble": ZERO_BUBBLE,
+    "zb_2p": ZERO_BUBBLE_2P, "zb_v": ZERO_BUBBLE_V, "dualpipe_v": DUALPIPE_V,
+}  # fmt: skip
+NONE = {"none": 7}
 TIMES = ("forward", "input", "weight", "send", "reduce", "gather", "tail")
 OVERLAPS = ("overlaps_sends", "overlaps_gradients", "overlaps_gathers")
 
@@ -65,12 +77,20 @@ def only(point):
 
 
 @st.composite
-def points(draw):
-    order, stages = draw(st.sampled_from(list(ORDERS))), draw(st.integers(1, 5))
-    chunks = draw(st.integers(1, 3)) if order in ("gpipe", "interleaved") else 1
-    microbatches = draw(st.integers(1, 9))
+def shapes(draw, orders=tuple(ORDERS), max_stages=5, max_chunks=3, max_microbatches=9):
+    """Draw an order, and stages, chunks and micro-batches that it is defined for."""
+    order, stages = draw(st.sampled_from(orders)), draw(st.integers(1, max_stages))
+    chunks = draw(st.integers(1, max_chunks)) if order in ("gpipe", "interleaved") else 1
+    chunks = 2 if order in naive.FOLDED else chunks
+    microbatches = draw(st.integers(1, max_microbatches))
     if order == "interleaved" and chunks > 1:
-        microbatches = stages * draw(st.integers(1, 3))
+        microbatches += stages - 1
+    return order, stages, chunks, microbatches + (2 * stages - 1 if order == "dualpipe_v" else 0)
+
+
+@st.composite
+def points(draw, orders=tuple(ORDERS)):
+    order, stages, chunks, microbatches = draw(shapes(orders))
     rng = Random(draw(st.integers(0, 2**32)))
     virtual = range(stages * chunks)
 
@@ -109,7 +129,10 @@ def test_what_overlaps_takes_no_longer(point, name, taken):
     assert hidden <= more * (1 + 1e-12)
 
 
-@given(points(), st.integers(8, 20))
+STEPS = ("gpipe", "1f1b", "interleaved", "zero_bubble", "zb_2p")
+
+
+@given(points(STEPS), st.integers(8, 20))
 @cases(24)
 def test_many_micro_batches_are_as_if_all_were_walked_through(point, turns):
     """Most of them only in thought; gradients' buckets follow the last blocks as they are."""
@@ -126,7 +149,8 @@ def test_rounds_that_repeat_are_as_if_they_were_run(point, rounds):
     point["microbatches"] = point["stages"] * rounds + point["microbatches"] % point["stages"]
     blocks, plan = tables(point)
     times, spans = schedule_blocks(blocks, plan), block_spans(blocks, plan, 0)
-    assert times.total[0] - times.reduces[0] == pytest.approx(spans.end.max(), rel=1e-9)
+    if point["order"] not in ("zb_2p", "zb_v"):
+        assert times.total[0] - times.reduces[0] == pytest.approx(spans.end.max(), rel=1e-9)
     assert times.backward_start[0] == spans.start[spans.kind == BACKWARD].min()
 
 
@@ -137,22 +161,49 @@ def test_spans(point):
     got = spans_of(point)
     for key, (begin, end) in got.items():
         assert begin == pytest.approx(start[key], rel=1e-12, abs=1e-12)
-        assert end == pytest.approx(naive.end_of(point, key, start[key]), rel=1e-12, abs=1e-12)
+        expected = naive.end_of(point, key, start[key], naive.works(point)[key])
+        assert end == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert got.keys() == start.keys()
 
 
-@given(st.sampled_from(list(ORDERS)), st.integers(1, 6), st.integers(1, 4), st.integers(1, 12))
+@given(shapes(max_stages=6, max_chunks=4, max_microbatches=12))
 @cases(180)
-def test_blocks_in_flight(order, stages, chunks, microbatches):
-    chunks = chunks if order in ("gpipe", "interleaved") else 1
-    if order == "interleaved" and chunks > 1:
-        microbatches *= stages
+def test_blocks_in_flight(shape):
+    order, stages, chunks, microbatches = shape
     for stage in range(stages):
+        expected = naive.most_kept(order, stages, stage, chunks, microbatches)
+        assert most_kept(ORDERS[order], stages, stage, chunks, microbatches) == expected
+        if order in naive.FOLDED:
+            continue
         most = in_flight(ORDERS[order], stages, stage, chunks, microbatches)
         waits = waiting(ORDERS[order], stages, stage, microbatches)
         assert (most, waits) == naive.most_in_flight(order, stages, stage, chunks, microbatches)
-        if order == "zero_bubble":  # as much as the first stage of 1F1B keeps
-            assert most + waits == min(stages, microbatches)
+
+
+@given(shapes(max_stages=6, max_chunks=4, max_microbatches=20))
+@cases(180)
+def test_sequences(shape):
+    order, stages, chunks, microbatches = shape
+    for stage in range(stages):
+        blocks = naive.program(order, stages, stage, chunks, microbatches)
+        got = block_sequence(ORDERS[order], stages, stage, chunks, microbatches)
+        assert list(map(tuple, got[:3].T.tolist())) == blocks
+        point = {"order": order, "stages": stages, "microbatches": microbatches}
+        together = naive.joint_places(point, stage)
+        for i, (kind, chunk, microbatch) in enumerate(blocks):
+            splits = (WEIGHT, chunk, microbatch) in blocks
+            mark = i in together if kind == FORWARD else not (kind == BACKWARD and splits)
+            assert got[3, i] == mark
+
+
+def test_activations_as_published():
+    """ZB-H1 p, ZB-H2 2 p - 1; of half as large chunks ZB-V 2 p, DualPipe of half the devices 2 p + 1."""
+    kept = {
+        name: [most_kept(ORDERS[name], 8, s, 1, 32) for s in range(8)] for name in ("zero_bubble", "zb_2p")
+    }
+    assert kept == {"zero_bubble": [8] * 8, "zb_2p": [15] * 8}
+    assert [most_kept(ZERO_BUBBLE_V, 8, stage, 2, 32) for stage in range(8)] == [16] * 8
+    assert [most_kept(DUALPIPE_V, 8, stage, 2, 32) for stage in range(8)] == [17] * 8
 
 
 def test_interleaved_stages_keep_more():
@@ -194,14 +245,15 @@ def drawn(point):
     for (kind, virtual, microbatch), (start, end) in spans.items():
         forward = "abcdefgh" if virtual >= stages else "ABCDEFGH"
         signs = {FORWARD: forward, BACKWARD: "12345678", WEIGHT: "wwwwwwww"}
+        line = lines[naive.stage_of(point, virtual)]
         for tick in range(round(start), round(end)):
-            assert lines[virtual % stages][tick] == "."
-            lines[virtual % stages][tick] = signs[kind][microbatch]
+            assert line[tick] == "."
+            line[tick] = signs[kind][microbatch]
     return ["".join(line) for line in lines]
 
 
 def test_figures_as_drawn():
-    """Huang et al., figure 2; Narayanan et al., figure 4, both halves; Qi et al., figure 3, ZB-H1."""
+    """Huang et al., figure 2; Narayanan et al., figure 4, both halves; Qi et al., figure 3, both halves."""
     assert drawn(pipeline("gpipe", 4, 4, forward=1.0, input=1.0)) == [
         "ABCD......4321",
         ".ABCD....4321.",
@@ -226,6 +278,50 @@ def test_figures_as_drawn():
         "..AB.1C2D3wE4wF5wG6wH7w8www",
         "...A1B2C3D4wE5wF6wG7wH8wwww",
     ]
+    assert drawn(pipeline("zb_2p", 4, 8, forward=1.0, input=1.0, weight=1.0)) == [
+        "ABCDEFG1wH2w3w4w5w6w7w8w...",
+        ".ABCDE1F2G3wH4w5w6w7w8www..",
+        "..ABC1D2E3F4G5wH6w7w8wwwww.",
+        "...A1B2C3D4E5F6G7wH8wwwwwww",
+    ]
+
+
+def test_folded_figures_as_drawn():
+    """ZB-V; and DualPipe, the left half of its devices (DeepSeek-V3, figure 5), with 4 stages less.
+
+    In DualPipe a pair of blocks that runs together takes as long as both.
+    """
+    assert drawn(pipeline("zb_v", 4, 8, 2, forward=1.0, input=1.0, weight=1.0)) == [
+        "ABCDEFGa1wb2wc3wd4wH1we5w2wf6w3wg7w4wh8w5w6w7w8w...",
+        ".ABCDEaFb1wc2wd3wG1we4wH2wf5w3wg6w4wh7w586w7w8www..",
+        "..ABCaDbEc1wd2wF1we3wG2wf4wH3wg5w4wh6w57687w8wwwww.",
+        "...AaBbCcDd1wE1we2wF2wf3wG3wg4wH4wh5w5667788wwwwwww",
+    ]
+    assert drawn(pipeline("dualpipe_v", 4, 8, 2, forward=1.0, input=1.0, weight=1.0)) == [
+        "ABCDEFGa1wb2wc3wdH44...e1155.f2266.g3377.h44885w6w7w8w",
+        ".ABCDEaFb1wc2wdG33..e11H44f2255.g3366.h447755.86w7w8ww",
+        "..ABCaDbEc1wdF22.e11G33f22H44g3355.h446655.776.87w8www",
+        "...AaBbCcDdE11e11F22f22G33g33H44h445555.6666.77.88wwww",
+    ]
+
+
+def test_groups_that_are_larger_than_the_stages():
+    """5 micro-batches of 2 stages go in groups of 3 and 2 (Megatron-LM's get_schedule_table)."""
+    assert drawn(pipeline("interleaved", 2, 5, 2, forward=1.0, input=2.0)) == [
+        "ABCabc.11D22E33d11e22.33.44554455",
+        ".ABCa11b22c33D11E22d33e44554455..",
+    ]
+
+
+@given(st.integers(1, 8), st.integers(0, 9))
+@cases(36)
+def test_bubbles_as_published(stages, more):
+    """None with enough micro-batches (Qi et al.); (p / 2 - 1)(F&B + B - 3 W) of DualPipe (its README)."""
+    many, equal = 2 * stages - 1 + more, {"forward": 1.0, "input": 1.0, "weight": 1.0}
+    assert only(pipeline("zb_2p", stages, many, **equal))["bubble"] == 0.0
+    assert only(pipeline("zb_v", stages, many, 2, **equal))["bubble"] == 0.0
+    dual = pipeline("dualpipe_v", stages, 2 * stages + more, 2, **equal)
+    assert only(dual)["bubble"] == (stages - 1) * (3.0 + 2.0 - 3.0)
 
 
 HAND_LAID = pipeline("1f1b", 3, 2, forward=[1.0, 2.0, 1.0], input=[2.0, 3.0, 2.0], send=[1.0, 2.0, 0.0])
@@ -317,9 +413,9 @@ def test_as_a_graph_of_kernels(point):
     point = naive.without(point, "send", "reduce", "tail", "gather") | {"order": order}
     if point["chunks"] > 1:
         return
-    work = naive.works(point)
-    rows = [kernel_row("forward", stage, work[FORWARD][stage]) for stage in range(stages)]
-    rows += [kernel_row("backward", stage, work[BACKWARD][stage]) for stage in range(stages)[::-1]]
+    back = [sum(times) for times in zip(point["input"], point["weight"], strict=True)]
+    rows = [kernel_row("forward", stage, point["forward"][stage]) for stage in range(stages)]
+    rows += [kernel_row("backward", stage, back[stage]) for stage in range(stages)[::-1]]
     # kernels know from sends alone what comes from where
     rows = [row | {"send": 1e-300} for row in rows]
     expected = schedule(*kernel_tables((rows, stages, point["microbatches"], order, 1)))
@@ -332,7 +428,10 @@ def test_as_a_graph_of_kernels(point):
 @pytest.mark.parametrize(
     ("point", "said"),
     [
-        (pipeline("interleaved", 4, 6, 2), "as many micro-batches"),
+        (pipeline("interleaved", 4, 3, 2), "as many micro-batches"),
+        (pipeline("zb_v", 4, 6, 1), "two chunks"),
+        (pipeline("dualpipe_v", 4, 7, 2), "two micro-batches"),
+        (pipeline("zb_2p", 2, 4, 2), "one chunk"),
         (pipeline("zero_bubble", 2, 4, 2), "one chunk"),
         (pipeline("1f1b", 2, 4, 2), "one chunk"),
         (pipeline("1f1b", 2, 0), "at least"),

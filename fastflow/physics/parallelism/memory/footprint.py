@@ -23,7 +23,8 @@ from fastflow.physics.parallelism.offload import offload_of
 from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.sharding.local_graph import LocalKernels, Supergraph
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.schedule.stage_order import in_flight, waiting
+from fastflow.physics.schedule.stage_order import in_flight, virtual_stage
+from fastflow.physics.schedule.stage_programs import most_kept
 from fastflow.physics.workload import has_layer_runs
 from fastflow.physics.workload.graph import BASE_BYTES, TRAINED, Graph
 from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
@@ -180,7 +181,12 @@ def _stage_memory(
     offloads: whether activations of hidden layers are offloaded, of which the device keeps those of two
     layers.
     """
-    first, num_layers, stages = layers.first[p], chunks.layers[p], pipeline.stages[p]
+    first, num_layers, stages, order = (
+        layers.first[p],
+        chunks.layers[p],
+        pipeline.stages[p],
+        pipeline.order[p],
+    )
     per_stage = (chunks.offset[p + 1] - chunks.offset[p]) // stages
     weights, sharded_weights, activations, recomputed, offloadable = 0.0, 0.0, 0.0, 0.0, 0.0
     frozen, states, sharded_states, transient = 0.0, 0.0, 0.0, 0.0
@@ -189,7 +195,7 @@ def _stage_memory(
         weights, sharded_weights = layers.copied_weights[p], layers.copied_sharded_weights[p]
         states, sharded_states = layers.copied_states[p], layers.copied_sharded_states[p]
     for chunk in range(per_stage):
-        virtual = chunk * stages + stage
+        virtual = virtual_stage(order, stages, stage, chunk)
         for layer in range(num_layers):
             entry, index = chunks.first_count[p] + virtual * num_layers + layer, first + layer
             count, recompute = chunks.layer_counts[entry], chunks.recompute_counts[entry]
@@ -211,16 +217,15 @@ def _stage_memory(
         # a layer's input counts with its producer, but a stage keeps what it received, and not what it made
         # for the next
         at = chunks.offset[p] + virtual
-        if virtual > 0:
+        if virtual > 0 and chunks.stage[at - 1] != stage:
             activations += layers.sent[first + chunks.last_layer[at - 1]]
-        if virtual + 1 < per_stage * stages:
+        if virtual + 1 < per_stage * stages and chunks.stage[at + 1] != stage:
             activations -= layers.output[first + chunks.last_layer[at]]
-    in_flight_chunks = in_flight(pipeline.order[p], stages, stage, per_stage, pipeline.microbatches[p])
-    in_flight_chunks += waiting(pipeline.order[p], stages, stage, pipeline.microbatches[p])
-    activations *= in_flight_chunks / per_stage
+    kept_chunks = most_kept(order, stages, stage, per_stage, pipeline.microbatches[p])
+    activations *= kept_chunks / per_stage
     offloaded = 0.0
     if offloads:
-        offloaded = max(offloadable * in_flight_chunks / per_stage - on_device[0] - on_device[1], 0.0)
+        offloaded = max(offloadable * kept_chunks / per_stage - on_device[0] - on_device[1], 0.0)
     activations -= offloaded
     return _StageMemory(
         weights, sharded_weights, states, sharded_states, frozen, activations, recomputed, transient,

@@ -5,7 +5,7 @@ of the footprint, so that the largest step is `Footprint.allocated`:
 
 - Weights, gradients, optimizer state and workspaces are there all the time.
 - A forward block adds what its layers keep for the backward pass. All of it stays until the backward block
-  ends; with a zero-bubble schedule until the block of weight gradients ends. Of offloaded activations, the
+  ends; where weight gradients have a block of their own, until that ends. Of offloaded activations, the
   device has those of two layers.
 - A forward and a backward block have full copies of weights that ZeRO shards. A backward block has the other
   buffers too: gradients beside the accumulated ones, and its largest recomputed layer.
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from math import nan
 from typing import NamedTuple
 
-from fastflow.physics.schedule.stage_blocks import WEIGHT
+from fastflow.physics.schedule.stage_programs import WEIGHT
 from fastflow.physics.workload.graph import FORWARD
 
 REST, PASS, LOSS, LOSS_GRADIENT = "rest", "forward", "loss", "loss gradient"
@@ -88,6 +88,7 @@ class StageBlock(NamedTuple):
     kind: int  # FORWARD, BACKWARD or WEIGHT
     chunk: int
     microbatch: int
+    frees: bool  # of a backward or weight block: ends what its forward block keeps
     start: float = nan
     end: float = nan
 
@@ -98,7 +99,6 @@ class BlockRules(NamedTuple):
     loss_chunk: int  # the chunk with the loss, -1 for none
     forward_share: float  # part of its forward block that the loss takes
     backward_share: float  # and of its backward block
-    frees: int  # the kind of block that ends what a forward block keeps: BACKWARD or WEIGHT
 
 
 class MemoryStep(NamedTuple):
@@ -124,7 +124,7 @@ def walk_blocks(
     """Yield the steps of an iteration: at rest, then one or two for each block of a stage, in their order."""
     alive, first = 0, blocks[0].start  # alive: blocks whose activations are kept
     yield idle_step(REST, 0.0 * first, first, tensors.during(), tensors.during())
-    for kind, chunk, microbatch, start, end in blocks:
+    for kind, chunk, microbatch, frees, start, end in blocks:
         alive += kind == FORWARD
         kept = tensors.activations(alive)
         loss = tensors.loss if chunk == rules.loss_chunk and kind != WEIGHT else 0.0
@@ -141,7 +141,7 @@ def walk_blocks(
             during = tensors.during(kept, loss=loss, buffers=buffers)
             yield MemoryStep(LOSS_GRADIENT, chunk, microbatch, start, border, during, tensors.during(kept))
             start = border
-        alive -= kind == rules.frees
+        alive -= frees
         after = tensors.during(tensors.activations(alive))
         phase, recomputed = (WEIGHT_GRADIENTS, 0.0) if kind == WEIGHT else (BACKWARD_PASS, tensors.recomputed)
         during = tensors.during(kept, recomputed, buffers=buffers)
