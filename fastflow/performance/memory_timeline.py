@@ -174,7 +174,11 @@ def _tensors(prediction: Prediction, p: int, stage: int, layers: _Layers | None)
     else:
         size = float(prediction.precision.activation[p]) * is_trained
         table, has_layer = prediction.layers, layers.counts > 0
-        recomputed = size * _most(table.activations_without_recompute[layers.rows], layers.recomputed > 0)
+        of_layer, of_modules = table.activations_without_recompute, table.made_again
+        recomputed = size * max(
+            _most(of_layer[layers.rows], layers.recomputed > 0),
+            _most(of_modules[layers.rows], layers.counts > layers.recomputed),
+        )
         loss = size * _most(table.transient[layers.rows], has_layer)
         chunks = len(layers.counts)
         border = _borders(table, pipe.chunks, p, stage)

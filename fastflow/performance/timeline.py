@@ -83,7 +83,8 @@ def _block_schedule(
     overlaps = {name: np.array(inputs[f"parallel.overlap.{name}"]) for name in OVERLAPS}
     taken = np.minimum(inputs["parallel.overlap.bundles"] / chip.bundles, MAX_TAKEN)
     overlap = Overlap(overlaps["tensor"], overlaps["context"], overlaps["expert"], overlaps["data"], taken)
-    layers = walk_layers(graph.numbers, memory.first, timing.time, communication.waits, overlap)
+    waits, modules = communication.waits, pipe.chunks.modules
+    layers = walk_layers(graph.numbers, memory.first, timing.time, waits, overlap, modules)
     plan = BlockPlan(
         order=pipe.order,
         stages=pipe.stages,

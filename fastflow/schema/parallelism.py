@@ -173,7 +173,8 @@ PARALLEL: tuple[Column, ...] = (
     text(
         "parallel.recompute",
         "what the backward pass recomputes: none (auto), selective (the core of attention that is"
-        " not fused), full, or the number of layers of each chunk",
+        " not fused), full, the number of layers of each chunk, or parts of all layers by Megatron's names"
+        " (core_attn, moe_act, layernorm, mla_up_proj, mlp, moe, shared_experts; several with +)",
     ),
     *(
         Column(f"parallel.overlap.{name}", "bool", "", f"true: {meaning}")

@@ -5,8 +5,8 @@ Each launch is added to its part. The stage with most work sets the pace; the re
 A model is a list of layers. A layer has its forward and backward pass and its update, each as runs of
 neighbouring rows: what one exchanges is there before the next one begins. Rows are dictionaries of `time`
 (one launch), `repeat`, `part`, `waits` (by kind), `level`, `reader` (rows later), `collective`, `ranks`,
-`product`, `selective`, `side`, `sum` (of gradients, once an iteration), `sends` and `send`; `nexts` are the
-rows of the whole model from itself on.
+`product`, `modules` (bits), `side`, `sum` (of gradients, once an iteration), `sends` and `send`; `nexts` are
+the rows of the whole model from itself on.
 """
 
 from collections import Counter
@@ -65,9 +65,20 @@ def layer_s(layer, phase, point):
     return sum(took for took, _ in runs), [sum(waits[kind] for _, waits in runs) for kind in range(5)]
 
 
+def again_s(layer, point):
+    """Return what `layer_s` does of the forward pass, of the rows of modules that are computed again."""
+    return layer_s(layer, FORWARD, point | {"only": point["modules"]})
+
+
 def run_s(rows, phase, point):
     """Return how long neighbouring rows take, and how much longer they are for each kind of wait."""
     waits, at_end = waits_of(rows, phase, point)
+    if "only" in point:  # all else takes no time; weights are gathered once, in the backward pass
+        is_again = [row["modules"] & point["only"] > 0 for row in rows]
+        kept = [[*wait[:WEIGHTS], 0.0, 0.0] for wait in waits]
+        waits = [wait if of else [0.0] * 5 for wait, of in zip(kept, is_again, strict=True)]
+        rows = [row if of else row | {"time": 0.0} for row, of in zip(rows, is_again, strict=True)]
+        at_end = 0.0
 
     def took(kinds):
         table = [
@@ -101,7 +112,7 @@ def run(point):
     """Run an iteration; returns its time, the stages, which one sets the pace, and how long that idles.
 
     point: `virtual` (the layers of every virtual stage), `again` (how many hidden ones of each are computed
-    again), `core` (whether the core of attention is), and what `block_schedule` takes.
+    again), `modules` (of the other ones; bits), and what `block_schedule` takes.
     """
     stages = point["stages"]
     done, blocks = [Stage() for _ in range(stages)], {name: [] for name in (*TIMES, "layers")}
@@ -137,10 +148,11 @@ def _microbatch(stage, layer, again, point, block):
     forward, waited = layer_s(layer, FORWARD, point)
     backward, waited_back = layer_s(layer, BACKWARD, point)
     every, back = rows_of(layer, FORWARD), rows_of(layer, BACKWARD)
-    core = [] if again or not point["core"] else [row for row in every if row["selective"]]
+    parts = [] if again else [row for row in every if row["modules"] & point["modules"]]
+    parts_s, waited_parts = again_s(layer, point) if parts else (0.0, [0.0] * 5)
     for _ in range(point["microbatches"]):
         before = sum(stage.parts.values())
-        stage.launch(core)
+        stage.launch(parts)
         if again:
             stage.launch(every)
         stage.again += sum(stage.parts.values()) - before
@@ -148,10 +160,11 @@ def _microbatch(stage, layer, again, point, block):
         stage.launch(back)
         for kind in range(5):  # weights are gathered once for what is computed again and the backward pass
             stage.waits[kind] += waited[kind] * (2 if again and kind != WEIGHTS else 1) + waited_back[kind]
-        stage.work += forward + backward + busy_of(core) + again * (forward - waited[WEIGHTS])
+            stage.waits[kind] += waited_parts[kind]
+        stage.work += forward + backward + parts_s + again * (forward - waited[WEIGHTS])
     of_weights = busy_of([row for row in back if row["side"]])
     block["forward"] += forward
-    block["input"] += backward - of_weights + busy_of(core) + again * (forward - waited[WEIGHTS])
+    block["input"] += backward - of_weights + parts_s + again * (forward - waited[WEIGHTS])
     block["weight"] += of_weights
     block["layers"] += layer["hidden"]
 

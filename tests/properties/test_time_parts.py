@@ -34,7 +34,7 @@ SYSTEMS = ("chip=h100_sxm system=dgx_h100", "tech=n7 mem=hbm3 net=ndr_x8")
 OPTIONS = {
     "parallel.microbatches": ("0", "4", "16"),
     "parallel.zero_stage": ("0", "1", "2", "3"),
-    "parallel.recompute": ("none", "selective", "full"),
+    "parallel.recompute": ("none", "selective", "full", "mlp+moe", "layernorm+moe_act"),
     "parallel.schedule": SCHEDULES,
     "parallel.pipeline_partition": ("even", "balanced"),
     "parallel.offload": ("none", "optimizer", "activations", "all"),

@@ -17,6 +17,7 @@ from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.workload.graph import FORWARD, UPDATE, Graph
+from fastflow.physics.workload.recompute_modules import NEVER, is_again
 
 
 class Bottleneck(NamedTuple):
@@ -81,9 +82,10 @@ def _stage_launches(
                 launches[row] = graph.launches.repeat[row] * (layer_counts[layer] + (has_copy and layer == 0))
                 continue
             if graph.phase[row] == FORWARD:
-                recomputes_core = chunks.recomputes_core[p] and graph.memory.selective[row] > 0
-                count = layer_counts[layer] if recomputes_core else recompute_counts[layer]
-                if graph.memory.selective[row] < 0:
+                of_module = graph.memory.modules[row]
+                all_again = is_again(of_module, chunks.modules[p])
+                count = layer_counts[layer] if all_again else recompute_counts[layer]
+                if of_module == NEVER:
                     count = 0
                 recompute_launches[row] = turns * count
             launches[row] = turns * layer_counts[layer] + recompute_launches[row]

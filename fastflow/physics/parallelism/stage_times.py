@@ -11,7 +11,7 @@ from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.memory.layers import LayerMemory
 from fastflow.physics.parallelism.offload import Offload
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.schedule.layer_times import ONCE, WEIGHTS, LayerTimes
+from fastflow.physics.schedule.layer_times import AGAIN, ONCE, WEIGHTS, LayerTimes
 from fastflow.physics.schedule.stage_blocks import BlockPlan, Blocks, BlockTimes, schedule_blocks
 from fastflow.physics.schedule.stage_order import splits_backward
 from fastflow.physics.schedule.timeline import Timeline
@@ -170,14 +170,13 @@ def _write_block(
     for layer in range(num_layers):
         count, recompute = chunks.layer_counts[begin + layer], chunks.recompute_counts[begin + layer]
         index = layers.first[p] + layer
-        core_count = count - recompute if chunks.recomputes_core[p] else 0
         # weights are gathered once for recomputation and the backward pass, in the latter
         recompute_s = layers.forward[index] - layers.waits[FORWARD, WEIGHTS, index]
         if layers.once[index] > 0.0:
             recompute_s -= layers.once[index] - layers.waits[ONCE, WEIGHTS, index]
         blocks.forward_s[v] += count * layers.forward[index]
         blocks.input_s[v] += count * layers.backward[index] + recompute * recompute_s
-        blocks.input_s[v] += core_count * layers.core[index]
+        blocks.input_s[v] += (count - recompute) * layers.again[index]
         blocks.weight_s[v] += count * layers.weight[index]
         if layer_sums.embedding[layer]:
             blocks.tail_s[v] += count * layer_sums.reduce_s[layer]
@@ -290,6 +289,7 @@ def _add_waits(sources: BlockSources, p: int, j: int, has_copy: bool, waits: Flo
             wait_s = (
                 forward_count * layers.waits[FORWARD, kind, index]
                 + count * layers.waits[BACKWARD, kind, index]
+                + (count - recompute) * layers.waits[AGAIN, kind, index]
             )
             if kind != WEIGHTS and layers.once[index] > 0.0:
                 wait_s -= recompute * layers.waits[ONCE, kind, index]

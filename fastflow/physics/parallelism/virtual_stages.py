@@ -31,6 +31,7 @@ from fastflow.physics.schedule.pipeline_order import balance
 from fastflow.physics.schedule.stage_order import stage_of
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, HIDDEN, Graph
+from fastflow.physics.workload.recompute_modules import CORE_ATTN, MODULES, NEVER, bits, is_again
 
 
 class Chunks(NamedTuple):
@@ -41,7 +42,7 @@ class Chunks(NamedTuple):
     first_count: Ints  # where a point's part of `layer_counts` begins, (points + 1,)
     layer_counts: Ints  # of each layer, (virtual stage, layer) of every point, flat
     recompute_counts: Ints  # those recomputed in the backward pass, the first ones of a stage
-    recomputes_core: Bools  # whether the others recompute the core of attention, (points,)
+    modules: Ints  # parts of the others that are recomputed, as bits of `recompute_modules`, (points,)
     first_layer: Ints  # the layer that each virtual stage begins with, (virtual stages,)
     last_layer: Ints  # that it ends with
     stage: Ints  # that has it, (virtual stages,)
@@ -54,19 +55,29 @@ OTHER_LAYERS = 2  # embedding and head, which may count as layers
 _ALL_LAYERS = np.iinfo(np.int64).max
 
 
-def recomputed(texts: Texts) -> tuple[Ints, Bools]:
-    """Return the most layers of a virtual stage that are recomputed, and whether attention's core is.
+def recomputed(texts: Texts) -> tuple[Ints, Ints]:
+    """Return the most layers of a virtual stage that are recomputed, and modules of the others, as bits.
 
     texts: `parallel.recompute`; a number is that of layers (Megatron-LM's recompute_num_layers).
     Raises InputError.
     """
     distinct, inverse = factorize(texts)
-    words = {AUTO: 0, NONE: 0, SELECTIVE: 0, FULL: _ALL_LAYERS}
-    for text in distinct:
-        if text not in words and not re.fullmatch(r"[0-9]{1,9}", text):
-            raise InputError(RECOMPUTE, text, f"{', '.join(words)} or a whole number of layers")
-    layers = np.array([words[text] if text in words else int(text) for text in distinct], dtype=np.int64)
-    return layers[inverse], texts == SELECTIVE
+    layers, modules = np.array([_recomputed(text) for text in distinct], dtype=np.int64).T
+    return layers[inverse], modules[inverse]
+
+
+def _recomputed(text: str) -> tuple[int, int]:
+    """Return layers and modules of one text."""
+    words = {AUTO: (0, 0), NONE: (0, 0), SELECTIVE: (0, CORE_ATTN), FULL: (_ALL_LAYERS, 0)}
+    if text in words:
+        return words[text]
+    if re.fullmatch(r"[0-9]{1,9}", text):
+        return int(text), 0
+    names = text.split("+")
+    if not set(names) <= set(MODULES):
+        allowed = f"{', '.join(words)}, a whole number of layers, or of {', '.join(MODULES)} those of a layer"
+        raise InputError(RECOMPUTE, text, f"{allowed} (several with +)")
+    return 0, bits(names)
 
 
 def recompute_of(inputs: Inputs) -> Texts:
@@ -187,14 +198,14 @@ def partition_layers(
     offset = np.concatenate([[0], np.cumsum(partition.virtual)])
     layer_counts, recompute_counts = np.zeros((2, first_count[-1]), dtype=np.int64)
     first_layer, last_layer = np.zeros((2, offset[-1]), dtype=np.int64)
-    max_recompute, recomputes_core = recomputed(recompute)
+    max_recompute, modules = recomputed(recompute)
     layer_s = np.zeros(first[-1])
     np.add.at(layer_s, first[graph.point] + graph.layer.number, kernel_s / graph.launches.times)
     given = np.full(offset[-1], -1, dtype=np.int64)
     for p in np.flatnonzero(layouts != AUTO):
         given[offset[p] : offset[p + 1]] = starts_of(layouts[p], int(partition.before[p]))
     chunks = Chunks(
-        offset, layers, first_count, layer_counts, recompute_counts, recomputes_core, first_layer, last_layer,
+        offset, layers, first_count, layer_counts, recompute_counts, modules, first_layer, last_layer,
         stages_of(offset, stages, order),
     )  # fmt: skip
     _assign_layers(partition, even, given, max_recompute, layer_s, chunks)
@@ -307,10 +318,10 @@ def recompute_launches_of(graph: Graph, chunks: Chunks, microbatches: Ints) -> I
                 recompute_counts[layer] += chunks.recompute_counts[chunks.first_count[p] + j * layers + layer]
         for row in range(graph.offset[p], graph.offset[p + 1]):
             if graph.phase[row] == FORWARD:
-                recomputes_core = chunks.recomputes_core[p] and graph.memory.selective[row] > 0
+                of_module = graph.memory.modules[row]
                 of_layer = recompute_counts[graph.layer.number[row]]
-                times = graph.launches.times[row] if recomputes_core else of_layer
-                if graph.memory.selective[row] < 0:
+                times = graph.launches.times[row] if is_again(of_module, chunks.modules[p]) else of_layer
+                if of_module == NEVER:
                     times = 0
                 launches[row] = graph.launches.repeat[row] * microbatches[p] * times
     return launches

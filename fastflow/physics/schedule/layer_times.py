@@ -26,14 +26,16 @@ from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.schedule.overlap import exposed_time
 from fastflow.physics.workload.graph import ALL_GATHER, FORWARD, PRODUCTS, REDUCE_SCATTER, UPDATE, Graph
+from fastflow.physics.workload.recompute_modules import is_again
 
 TENSOR, CONTEXT, EXPERT, WEIGHTS, GRADIENTS = 0, 1, 2, 3, 4
 WAITS = ("tensor", "context", "expert", "weights", "gradients")
 """What a kernel waits for: exchanges by their parallelism; the last are gathers of weights, and sums of their
 gradients where every micro-batch sums its gradients."""
 _KINDS = len(WAITS)
-ONCE = 3
-"""Index of waits of the forward pass that no recomputation repeats, after those of the phases."""
+ONCE, AGAIN = 3, 4
+"""Indices of waits after those of the phases: of the forward pass that no recomputation repeats, and that of
+modules repeats."""
 
 
 class Waits(NamedTuple):
@@ -67,9 +69,9 @@ class LayerTimes(NamedTuple):
     weight: Floats  # kernels that only the update reads: weight gradients [s]
     update: Floats  # without gathers of the updated weights [s]
     gather: Floats  # of the weights whose update is sharded [s]
-    core: Floats  # kernels of the forward pass that selective recomputation repeats [s]
+    again: Floats  # of the forward pass, kernels of modules that are recomputed, with their waits [s]
     once: Floats  # of the forward pass, kernels that no recomputation repeats, with their waits [s]
-    waits: Floats  # exposed communication [s], (3 phases and ONCE, waits, layers)
+    waits: Floats  # exposed communication [s], (3 phases, ONCE and AGAIN, waits, layers)
 
 
 class _Rows(NamedTuple):
@@ -178,38 +180,58 @@ def _empty_layers(first: Ints) -> LayerTimes:
         weight=np.zeros(layers),
         update=np.zeros(layers),
         gather=np.zeros(layers),
-        core=np.zeros(layers),
+        again=np.zeros(layers),
         once=np.zeros(layers),
-        waits=np.zeros((ONCE + 1, _KINDS, layers)),
+        waits=np.zeros((AGAIN + 1, _KINDS, layers)),
     )
 
 
+@lean_kernel
+def _leave_modules(rows: _Rows, of_module: Ints, modules: int) -> bool:
+    """Set the times of all rows to 0 but those of modules; say whether there are any of these.
+
+    modules: as bits. Weights are gathered once for recomputation and the backward pass, in the latter.
+    """
+    found = False
+    for row in range(rows.begin, rows.end if modules > 0 else rows.begin):
+        found |= is_again(of_module[row], modules)
+    for row in range(rows.begin, rows.end if found else rows.begin):
+        if is_again(of_module[row], modules):
+            rows.waiting[WEIGHTS, row - rows.begin] = 0.0
+        else:
+            rows.launched[row] = 0.0
+            rows.waiting[:, row - rows.begin] = 0.0
+    return found
+
+
 @kernel
-def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overlap: Overlap) -> LayerTimes:
+def walk_layers(
+    graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overlap: Overlap, modules: Ints
+) -> LayerTimes:
     """Return the times of every layer; first: where the layers of each point begin, (points + 1,).
 
-    kernel_s: one launch of every kernel [s], (kernels,).
+    kernel_s: one launch of every kernel [s], (kernels,); modules: parts of layers that are recomputed, as
+    bits, (points,).
     """
     out, launched, max_rows = _empty_layers(first), kernel_s * graph.launches.repeat, 0
     for p in range(first.size - 1):
         max_rows = max(max_rows, graph.offset[p + 1] - graph.offset[p])
     due, waiting, wait_sums = np.empty(max_rows), np.empty((_KINDS, max_rows)), np.empty(_KINDS)
     phases, layer_of, wait, level = graph.phase, graph.layer.number, graph.comm.wait, waits.level
-    selective, before = graph.memory.selective, np.zeros(_KINDS)
+    of_module, before = graph.memory.modules, np.zeros(_KINDS)
     for p in range(first.size - 1):
         row, last = graph.offset[p], graph.offset[p + 1]
         while row < last:
-            begin, layer, phase, is_once = row, layer_of[row], phases[row], selective[row] < 0
+            begin, layer, phase, is_once = row, layer_of[row], phases[row], of_module[row] < 0
             while row < last and layer_of[row] == layer and phases[row] == phase:
-                if (selective[row] < 0) != is_once:
+                if (of_module[row] < 0) != is_once:
                     break
                 row += 1
             rows, count = _Rows(begin, row, last, wait, level, launched, waiting, due), row - begin
-            index, busy, side, core = first[p] + layer, 0.0, 0.0, 0.0
+            index, busy, side = first[p] + layer, 0.0, 0.0
             for i in range(begin, row):
                 busy += launched[i]
                 side += launched[i] * graph.comm.side[i]
-                core += launched[i] * (selective[i] > 0)
                 for kind in range(_KINDS):
                     waiting[kind, i - begin] = graph.launches.repeat[i] * waits.time[kind, i]
             for kind, hides in ((TENSOR, overlap.tensor[p]), (CONTEXT, overlap.context[p])):
@@ -235,10 +257,11 @@ def walk_layers(graph: Graph, first: Ints, kernel_s: Floats, waits: Waits, overl
             total += exposed_share * wait_sums[GRADIENTS]
             if phase == FORWARD:
                 out.forward[index] += total
-                out.core[index] += core
                 if is_once:
                     out.once[index] += total
                     out.waits[ONCE, :, index] += out.waits[phase, :, index] - before
+                if _leave_modules(rows, of_module, modules[p]):
+                    out.again[index] += _attribute_waits(rows, out.waits[AGAIN, :, index])
             else:
                 out.backward[index] += total - side
                 out.weight[index] += side

@@ -62,8 +62,8 @@ def forward(network: Network, training: bool, precision: Precision) -> list[Kern
     for i, instance in enumerate(network.nodes):
         if instance.node.type.prologue is not None:
             base = _kernel(network, i, FORWARD, instance.node.name)
-            if instance.node.selective < 0:
-                base = base._replace(memory=base.memory._replace(selective=instance.node.selective))
+            if instance.node.modules < 0:
+                base = base._replace(memory=base.memory._replace(modules=instance.node.modules))
             launches += instance.node.type.prologue(network, i, base, precision)
         kernel = _forward(network, i, precision)
         if instance.node.base_bytes:
@@ -126,7 +126,7 @@ def _forward(network: Network, i: int, precision: Precision) -> Kernel:
     )
     if isinstance(shared, np.ndarray) or shared:
         comm = comm._replace(shared_cols=np.minimum(cols_of(shared, kernel), node.output))
-    memory = kernel.memory._replace(weights=node.weights, selective=node.selective)
+    memory = kernel.memory._replace(weights=node.weights, modules=node.modules)
     kernel = kernel._replace(readers=tuple(readers), comm=comm, memory=memory)
     return node.type.forward(network, i, kernel, precision)
 

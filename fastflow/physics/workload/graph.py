@@ -151,8 +151,7 @@ class Memory(NamedTuple, Generic[Number]):
     weights: Number
     saved_cols: Number  # columns saved for the backward pass, sharded with the layer
     saved_whole_cols: Number  # saved whole under Row-Column, since the product reads them whole
-    # 1: selective recomputation launches the forward kernel once more; -1: no recomputation does
-    selective: Number
+    modules: Number  # bits of `recompute_modules`: parts of a layer that are recomputed for themselves
     transient_cols: Number  # columns that a device has during a launch, or its gradient's, as saved ones
 
 

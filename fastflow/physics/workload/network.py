@@ -115,9 +115,7 @@ class Node(NamedTuple):
     passes: ProductPasses = ProductPasses()
     wide: bool = False  # of a product: computes in the data type of activations
     part: int = 0  # of graph.PARTS
-    # 1: selective recomputation keeps only the inputs of products, and launches it once more; -1: no
-    # recomputation launches it
-    selective: int = 0
+    modules: int = 0  # bits of `recompute_modules`: parts of a layer that are recomputed for themselves
     frozen: bool = False  # its weights are not trained: it has the gradients of its inputs alone
     base_bytes: float = 0.0  # of a weight that is frozen beside trained ones; 0: no such weights
     shares_base: bool = False  # whether another node owns these weights

@@ -38,7 +38,7 @@ CHOICES = {
     "model.layers": ("6", "8", "14"),
     "parallel.schedule": SCHEDULES,
     "parallel.pipeline_partition": ("even", "balanced"),
-    "parallel.recompute": ("none", "selective", "full", "1"),
+    "parallel.recompute": ("none", "selective", "full", "1", "mlp+layernorm", "moe", "mla_up_proj+moe_act"),
     "parallel.zero_stage": ("0", "1", "2", "3"),
     "model.fused_attention": ("true", "false"),
     **{
@@ -73,7 +73,7 @@ def walked(prediction):
             "waits": waits.time[:, i].tolist(), "level": int(waits.level[i]),
             "reader": int(graph.comm.wait[i]),
             "collective": COLLECTIVES[waits.collective[i]], "ranks": int(waits.ranks[i]),
-            "product": graph.kind[i] in PRODUCTS, "selective": bool(graph.memory.selective[i]),
+            "product": graph.kind[i] in PRODUCTS, "modules": max(int(graph.memory.modules[i]), 0),
             "sum": 0.0 if waits.time[GRADIENTS, i] > 0.0 else float(took.gradient_s[i]),
             "sends": graph.comm.sent_cols[i] > 0, "send": float(took.send_s[i]),
         })  # fmt: skip
@@ -100,10 +100,10 @@ def walked(prediction):
         hidden = [kind[layer] == HIDDEN for layer in order]
         before, count = hidden.index(True), sum(hidden)
         places = deal(before, count, len(order) - before - count, stages, int(virtual) // stages)
-    again, core = recomputed(inputs["parallel.recompute"])
+    again, modules = recomputed(inputs["parallel.recompute"])
     return {
         "virtual": [[layers[order[place]] for place in some] for some in places], "again": int(again[0]),
-        "core": bool(core[0]), "copied": bool(copies_embedding(inputs)[0]), "stages": stages,
+        "modules": int(modules[0]), "copied": bool(copies_embedding(inputs)[0]), "stages": stages,
         "chunks": int(virtual) // stages, "microbatches": int(prediction.pipeline.microbatches[0]),
         "order": ORDERS[prediction.pipeline.order[0]], "hides": hides,
         "taken": min(float(inputs["parallel.overlap.bundles"][0] / prediction.chip.bundles[0]), MAX_TAKEN),

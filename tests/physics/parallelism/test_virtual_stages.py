@@ -176,9 +176,8 @@ def walked(
     )
     _, first = layer_kinds(graph)
     kernel_s = np.array([row[0] for row in table])
-    return walk_layers(
-        graph.numbers, first, kernel_s, waits, Overlap(*(np.array([one]) for one in (*overlap, taken)))
-    )
+    overlaps = Overlap(*(np.array([one]) for one in (*overlap, taken)))
+    return walk_layers(graph.numbers, first, kernel_s, waits, overlaps, np.array([0]))
 
 
 @given(rows)

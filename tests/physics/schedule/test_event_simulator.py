@@ -195,7 +195,11 @@ def test_bubble_of_equal_stages(stages, microbatches, order):
 
 
 @given(
-    st.integers(1, 5), st.integers(1, 7), st.sampled_from(SCHEDULES[:2]), st.floats(0.1, 4.0), st.floats(0.1, 4.0)
+    st.integers(1, 5),
+    st.integers(1, 7),
+    st.sampled_from(SCHEDULES[:2]),
+    st.floats(0.1, 4.0),
+    st.floats(0.1, 4.0),
 )
 @cases(60)
 def test_micro_batches_in_flight(stages, microbatches, order, forward, backward):

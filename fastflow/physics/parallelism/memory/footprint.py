@@ -133,7 +133,7 @@ def _fullest_stage(
             stage_sums[2, stage] += sharded
             stage_sums[3, stage] += owned_states(graph, local, row, weights, states)
             stage_sums[4, stage] += owned_states(graph, local, row, sharded, states)
-            stage_sums[1, stage] += kept_activations(graph, local, row, True)
+            stage_sums[1, stage] += kept_activations(graph, local, row)
         peak = -1.0
         for stage in range(stages):
             num_in_flight = in_flight(pipeline.order[p], stages, stage, 1, pipeline.microbatches[p])
@@ -208,6 +208,8 @@ def _stage_memory(
             activations += layer_sum
             if count > 0:
                 transient = max(transient, layers.transient[index])
+            if count > recompute:
+                recomputed = max(recomputed, layers.made_again[index])
             if recompute > 0:
                 recomputed = max(recomputed, layers.activations_without_recompute[index])
             if layers.hidden[index]:

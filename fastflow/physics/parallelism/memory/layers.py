@@ -26,6 +26,7 @@ from fastflow.physics.workload.graph import (
 )
 from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 from fastflow.physics.workload.precision import Precision
+from fastflow.physics.workload.recompute_modules import KEEPS_OUTPUT, is_again
 
 
 class LayerMemory(NamedTuple):
@@ -41,6 +42,7 @@ class LayerMemory(NamedTuple):
     frozen: Floats
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
+    made_again: Floats  # for the backward pass, by modules that are recomputed
     transient: Floats  # that a device has during a kernel, such as a chunk of logits; the most of any
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
     output: Floats  # the output of its last kernel
@@ -61,17 +63,13 @@ def owned_weights(graph: Graph, local: LocalKernels, row: int, which: int) -> fl
 
 
 @lean_kernel
-def kept_activations(graph: Graph, local: LocalKernels, row: int, with_activations: bool) -> float:
-    """Return the activations of a kernel kept for the backward pass of one micro-batch [elements].
-
-    with_activations: those sharded like the layer's activations too, not only those that products read.
-    """
+def kept_activations(graph: Graph, local: LocalKernels, row: int) -> float:
+    """Return the activations of a kernel kept for the backward pass of one micro-batch [elements]."""
     cols, memory = graph.cols[row], graph.memory
     elements = local.read_rows[row] * (memory.saved_whole_cols[row] * (local.read_cols[row] / cols))
-    if with_activations:
-        elements += (
-            1.0 * local.activation_rows[row] * memory.saved_cols[row] * (local.activation_cols[row] / cols)
-        )
+    elements += (
+        1.0 * local.activation_rows[row] * memory.saved_cols[row] * (local.activation_cols[row] / cols)
+    )
     return float(1.0 * graph.launches.repeat[row] * graph.launches.batch[row] * elements)
 
 
@@ -147,6 +145,7 @@ def _layer_memory(
         frozen=np.zeros(layers),
         activations=np.zeros(layers),
         activations_without_recompute=np.zeros(layers),
+        made_again=np.zeros(layers),
         transient=np.zeros(layers),
         checkpoint=np.zeros(layers),
         output=np.zeros(layers),
@@ -176,13 +175,14 @@ def _layer_memory(
             out.sharded_states[index] += owned_states(graph, local, row, sharded, states)
             if graph.phase[row] != FORWARD:
                 continue
-            activations = kept_activations(graph, local, row, True)
+            activations = kept_activations(graph, local, row)
             out.activations_without_recompute[index] += activations
             transient = transient_activations(graph, local, row)
             out.transient[index] = max(out.transient[index], transient)
-            # the output of the core is kept
-            if chunks.recomputes_core[p] and graph.memory.selective[row] > 0:
-                activations = kept_activations(graph, local, row, False)
+            of_module = graph.memory.modules[row]
+            if is_again(of_module, chunks.modules[p]) and not of_module & KEEPS_OUTPUT:
+                out.made_again[index] += activations
+                activations = 0.0
             out.activations[index] += activations
             sent_cols = graph.comm.sent_cols[row]
             if sent_cols > 0:

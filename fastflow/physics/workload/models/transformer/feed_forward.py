@@ -18,6 +18,7 @@ from fastflow.physics.workload.models.transformer.building_blocks import (
 from fastflow.physics.workload.models.transformer.dimensions import ALL, BEFORE, Sizes
 from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import elementwise, grouped_gemm, moe_passes
+from fastflow.physics.workload.recompute_modules import KEEPS_OUTPUT, MLP, MOE, MOE_ACT, SHARED_EXPERTS
 
 _EXPERTS, _LATENT = ("experts",), ("expert_latent",)
 # products around experts that work in a latent space (Nemotron 3 Super's LatentMoE)
@@ -33,8 +34,15 @@ _BIAS_COST = PassCost(moves=14.0, flop=2.0, backward_moves=20.0, backward_flop=4
 
 def dense(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
     """Return the nodes of a dense feed-forward layer on the output of `read`, and the output's node."""
-    nodes = dense_nodes(points, size, size.ffn, read, "")
+    nodes = in_module(MLP, dense_nodes(points, size, size.ffn, read, ""))
     return nodes, (nodes[-1].name,)
+
+
+def in_module(module: int, nodes: list[Node]) -> list[Node]:
+    """Return nodes as a part that is recomputed as a whole: the last one's output is kept."""
+    nodes = [node._replace(modules=node.modules | module) for node in nodes]
+    nodes[-1] = nodes[-1]._replace(modules=nodes[-1].modules | KEEPS_OUTPUT)
+    return nodes
 
 
 def dense_nodes(points: Inputs, size: Sizes, ffn: Size, read: str, prefix: str) -> list[Node]:
@@ -102,6 +110,7 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
             name=_BIAS, type=elementwise.TYPE, rows=rows, cols=width, groups=size.experts, reads=(down,),
             cost=_BIAS_COST, dims=Dims(TOKENS, (), columns, _EXPERTS), keeps=0,
         )]  # fmt: skip
+    gate = gate._replace(modules=MOE_ACT)
     nodes = [
         gemm("router", size, size.hidden, size.experts, read, (HIDDEN, _EXPERTS), biased, wide=True),
         a_pass("route", size.tokens, size.experts, "router", _EXPERTS),
@@ -114,6 +123,8 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
         a_pass("combine", size.tokens, width, summed, columns, 1.0 + topk),
         *([gemm(_UP, size, width, size.hidden, "combine", (_LATENT, HIDDEN))] if is_latent else []),
     ]
-    shared = dense_nodes(points, size, size.shared_ffn, read, "shared ") if np.any(size.shared_ffn) else []
+    nodes, shared = in_module(MOE, nodes), []
+    if np.any(size.shared_ffn):
+        shared = in_module(MOE | SHARED_EXPERTS, dense_nodes(points, size, size.shared_ffn, read, "shared "))
     routed = _UP if is_latent else "combine"
     return [*nodes, *shared], (routed, *(node.name for node in shared[-1:]))

@@ -74,6 +74,7 @@ from fastflow.physics.workload.ops import embedding as lookup
 from fastflow.physics.workload.ops import gemm as product
 from fastflow.physics.workload.ops import pointwise, rowwise
 from fastflow.physics.workload.precision import QUANTIZED_BYTES
+from fastflow.physics.workload.recompute_modules import LAYERNORM
 
 TIED_PRODUCT = replace(product.TYPE, title="product, tied", gradient=NO_GRADIENT)
 TIED_LOOKUP = replace(lookup.TYPE, title="lookup, tied", gradient=NO_GRADIENT)
@@ -283,7 +284,8 @@ def _without_saved_outputs(nodes: list[Node], names: tuple[str, ...]) -> list[No
 
 def layer_norm(points: Inputs, size: Sizes, name: str, read: str, keeps: bool = True) -> Node:
     """Return the model's norm over the hidden columns of every token."""
-    return norm(name, size, str(points["model.norm"][0]), read, size.hidden, keeps=keeps)
+    node = norm(name, size, str(points["model.norm"][0]), read, size.hidden, keeps=keeps)
+    return node._replace(modules=LAYERNORM) if name in (_MIXING.norm, _FEED_FORWARD.norm) else node
 
 
 def table(name: str, size: Sizes, words: Size, names: tuple[str, ...], kind: KernelType) -> Node:

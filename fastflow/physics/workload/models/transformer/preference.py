@@ -17,6 +17,7 @@ from fastflow.core.field import text
 from fastflow.core.tables import Bools, Inputs, Ints, Texts
 from fastflow.physics.workload.models.transformer.dimensions import PREFERENCE
 from fastflow.physics.workload.network import INPUT, Layer, Node
+from fastflow.physics.workload.recompute_modules import NEVER
 
 NONE, DPO, REFERENCE_FREE = "none", "dpo", "reference_free"
 METHOD = text(
@@ -83,5 +84,5 @@ def _of_reference(node: Node, below: str, shares: bool) -> Node:
 
     return node._replace(
         name=f"{_PREFIX}{node.name}", reads=tuple(map(renamed, node.reads)), keeps=0, keeps_whole=0,
-        frozen=True, shares_base=shares, selective=-1, below_run=False,
+        frozen=True, shares_base=shares, modules=NEVER, below_run=False,
     )  # fmt: skip

@@ -39,6 +39,7 @@ from fastflow.physics.workload.network import Amount, Node, PassCost, Size
 from fastflow.physics.workload.ops import batched_gemm, pointwise
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
+from fastflow.physics.workload.recompute_modules import CORE_ATTN, KEEPS_OUTPUT
 
 SELECTIVE = ("scores", "attention softmax", "attention dropout", "context")
 """Nodes of unfused attention, which selective recomputation recomputes."""
@@ -321,4 +322,5 @@ def _unfused(points: Inputs, size: Sizes, reach: Reach, head_dim: Size, read: st
             )
         ]  # fmt: skip
     nodes.append(product(context, size.sequence, size.value_dim, (nodes[-1].name, read)))
-    return [node._replace(selective=1) for node in nodes]
+    nodes[-1] = nodes[-1]._replace(modules=KEEPS_OUTPUT)
+    return [node._replace(modules=node.modules | CORE_ATTN) for node in nodes]

@@ -28,6 +28,7 @@ from fastflow.physics.workload.models.transformer.mixers.queries import (
 from fastflow.physics.workload.network import INPUT, Node
 from fastflow.physics.workload.ops.attention import AttentionSizes, attention
 from fastflow.physics.workload.ops.kv_cache import kv_cache_in_decode
+from fastflow.physics.workload.recompute_modules import MLA_UP_PROJ
 
 GATE = "gate of output"
 LATENT = ("latent",)
@@ -38,7 +39,7 @@ def queries_and_latent_keys(points: Inputs, size: Sizes, source: Source, read: s
     queries = size.heads * (size.head_dim + size.rotary)
     nodes = [
         *source.nodes,
-        query_product(size, source, queries, keeps=0),
+        query_product(size, source, queries, keeps=0, modules=MLA_UP_PROJ),
         gemm("key down", size, size.hidden, size.latent + size.rotary, read, (HIDDEN, LATENT)),
         _key_norm(size),
     ]
@@ -53,11 +54,15 @@ def projections(points: Inputs, size: Sizes, read: str) -> list[Node]:
     queries = size.heads * (size.head_dim + size.rotary)
     of_values = size.heads * (size.head_dim + size.value_dim)
     nodes = queries_and_latent_keys(points, size, source_of_queries(points, size, read), read)
-    nodes.append(gemm("key up", size, size.latent, of_values, "key norm", (LATENT, HEADS), keeps=0))
+    nodes.append(
+        gemm(
+            "key up", size, size.latent, of_values, "key norm", (LATENT, HEADS), keeps=0, modules=MLA_UP_PROJ
+        )
+    )
     # rotates columns of queries in place, and copies keys and values to separate tensors
     moved = 2 * size.heads * size.rotary + 2 * of_values + size.heads * size.rotary
     cols = 2 * queries + size.heads * size.value_dim
-    return [*nodes, rotary(size, cols, ("query up", "key up"), moved)]
+    return [*nodes, rotary(size, cols, ("query up", "key up"), moved)._replace(modules=MLA_UP_PROJ)]
 
 
 def _key_norm(size: Sizes) -> Node:
