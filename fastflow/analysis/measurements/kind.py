@@ -55,7 +55,7 @@ class TimedRows(NamedTuple):
 
     file: CsvFile
     part: Texts  # of the workload that was measured; "" for all of it
-    measured: Floats  # [s]
+    measured: Floats  # [s], NaN until the kind makes it from a rate
 
 
 class Options(NamedTuple):
@@ -100,6 +100,8 @@ class Measurements:
     """Known columns that set no input by themselves."""
     times: ClassVar[Mapping[str, str]] = {"time_s": ""}
     """Column of times to the part of the workload that it measures."""
+    rates: ClassVar[tuple[str, ...]] = ()
+    """Columns of rates from which the kind itself makes the time of a row without one."""
     quantities: ClassVar[Mapping[str, QuantityColumn]] = MappingProxyType(
         {"power_W": QuantityColumn(POWER, metered_power)}
     )
@@ -154,8 +156,8 @@ class Measurements:
         }
         """Column of a further quantity to its values in rows, NaN where a cell is empty."""
         used = {
-            *self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *self.quantities,
-            *COMMON_COLUMNS,
+            *self.needed, *self.inputs_of_columns, *self.other_columns, *self.times, *self.rates,
+            *self.quantities, *COMMON_COLUMNS,
         }  # fmt: skip
         self.ignored = [name for name in file.columns if name not in used]
         """Columns that the model does not use."""

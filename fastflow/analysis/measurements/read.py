@@ -115,8 +115,8 @@ def _kind_of(file: CsvFile, keys: Collection[str]) -> type[Measurements]:
         )
         raise InputError("measurements", path, f"{allowed} ({others}); this one has {listed(columns, 8)}")
     (kind,) = claiming
-    if not set(kind.times) & set(columns):
-        time_columns = " or ".join(kind.times)
+    if not {*kind.times, *kind.rates} & set(columns):
+        time_columns = " or ".join((*kind.times, *kind.rates))
         hint = "" if kind.needed else f", by its columns {listed(sorted(keys), 8)},"
         allowed = f"a file of {kind.name}{hint} with times in {time_columns}; this one has no such column"
         raise InputError("measurements", path, allowed)
@@ -177,14 +177,23 @@ def _of_device(file: CsvFile, device: str) -> CsvFile:
 def _timed_rows(file: CsvFile, kind: type[Measurements]) -> TimedRows:
     """Return a row for each time in a file, in its order; raises InputError."""
     columns: Sequence[str] = [name for name in kind.times if name in file.frame]
-    is_filled = np.column_stack([file.filled(name) for name in columns])
+    rates = [name for name in kind.rates if name in file.frame]
+    is_filled = np.column_stack([file.filled(name) for name in (*columns, *rates)])
     if len(kind.times) == 1:
         is_filled[:] = True
     missing = ~is_filled.any(axis=1)
     if missing.any():
-        others = f", here or in {' or '.join(columns[1:])}" if columns[1:] else ""
-        raise file.cell_error(columns[0], int(missing.argmax()), f"a time above 0{others}")
-    times = np.column_stack([file.times(name, is_filled[:, column]) for column, name in enumerate(columns)])
+        first, *others = *columns, *rates
+        here = f", here or in {' or '.join(others)}" if others else ""
+        raise file.cell_error(first, int(missing.argmax()), f"a time above 0{here}")
+    if rates:  # which count where no time is said
+        by_rate = ~is_filled[:, : len(columns)].any(axis=1)
+        is_filled = np.column_stack([is_filled[:, : len(columns)], by_rate])
+        columns = [*columns, rates[0]]
+    times = np.full(is_filled.shape, np.nan)
+    for number, name in enumerate(columns):
+        if name not in rates:
+            times[:, number] = file.times(name, is_filled[:, number])
     row, column = np.nonzero(is_filled)
-    part = np.array([kind.times[name] for name in columns])[column]
+    part = np.array([kind.times.get(name, "") for name in columns])[column]
     return TimedRows(file.take(row), part, times[row, column])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.analysis.measurements.flop_conventions import WORDS, counted_flop, read_convention
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.predict import PredictedRows, results_of_rows
 from fastflow.analysis.measurements.recipes import HIDDEN, OVERLAP, TABLES, RecipeRuns
@@ -21,14 +22,15 @@ from fastflow.config.composer import Composer
 from fastflow.config.messages import one_of
 from fastflow.config.model_inputs import Scalar, convert
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Bools, Columns, Ints
+from fastflow.core.tables import Bools, Columns, Floats, Ints, take
 from fastflow.engine.grid.run import Run
-from fastflow.physics.parallelism.options import AUTO, CP_COMM_TYPES
+from fastflow.physics.parallelism.options import AUTO, CP_COMM_TYPES, SCHEDULES
 from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
-from fastflow.physics.parallelism.virtual_stages import BALANCED, divides
+from fastflow.physics.parallelism.virtual_stages import BALANCED, SELECTIVE, divides
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
+from fastflow.physics.workload.recompute_modules import MODULES
 from fastflow.schema import find_input
 
 if TYPE_CHECKING:
@@ -36,7 +38,15 @@ if TYPE_CHECKING:
 
 _RECOMPUTE = "parallel.recompute"
 _RATE = "chip.pinned.inter_Bps"
+_TFLOPS, _CONVENTION = "tflops_per_gpu", "flops_convention"
 _ZERO_KEY, _PATTERN, _SPLIT = "parallel.zero_stage", "model.pattern", "parallel.pipeline_partition"
+_SCHEDULE = "parallel.schedule"
+_SCHEDULES = {name: name for name in SCHEDULES} | {
+    "zb-h1": "zero-bubble", "zb-h2": "zb-2p", "zbv": "zb-v", "zbvzerobubble": "zb-v",
+    "dualpipev": "dualpipe-v", "interleaved1f1b": "interleaved",
+}  # fmt: skip
+"""Names of schedules, with those of PyTorch and of their papers."""
+_RECOMPUTATIONS = f"none, selective, full, a number of layers, or some of {', '.join(MODULES)}"
 _MAX_DEGREE = 1e6  # of a degree, and of devices
 _ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
 """Name of a kind of data parallelism to the stage of ZeRO."""
@@ -59,6 +69,7 @@ _VIRTUAL = "virtual stages"  # of a strategy: no key, but the meaning of two col
 _BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
 _REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
 _WORD = re.compile(r"[a-z0-9_]+")
+_NOTED = re.compile(r"recompute[ _-]modules[: ]+([a-z_]+(?: ?[+/&] ?[a-z_]+)*)")
 _YEAR = re.compile(r"(?<![0-9])20[12][0-9](?![0-9])")
 
 
@@ -79,14 +90,16 @@ class TrainingRuns(RecipeRuns):
     keys_of_columns: ClassVar[Mapping[str, str]] = {
         "dtype": "model.dtype", "dp_kind": _ZERO_KEY, "recompute": _RECOMPUTE,
         "attention_kernel": "model.attention_kernel", "overlap": OVERLAP,
-        "cp_comm_type": "parallel.cp_comm_type",
+        "cp_comm_type": "parallel.cp_comm_type", "schedule": _SCHEDULE,
         "vp": _VIRTUAL, "interleave": _VIRTUAL, **dict.fromkeys(FIRST_DENSE, _PATTERN),
     }  # fmt: skip
     other_columns = (
-        "model", "framework", "year", "source", "interconnect_note", "tp", "pp", "cp", "ep",
+        "model", "framework", "year", "source", "interconnect_note", "tp", "pp", "cp", "ep", _CONVENTION,
+        "notes",
         *keys_of_columns,
     )  # fmt: skip
     times: ClassVar[Mapping[str, str]] = {"time_s": "", "iter_time_s": ""}
+    rates = (_TFLOPS,)
     naming_keys = ("model", "device", "devices", "strategy", "global_batch", "seq", "recompute", "dtype")
     error_groups = ("device", "origin", "library", "family", "parameters_billions", "dtype", "complete")
     job_columns = (
@@ -109,6 +122,23 @@ class TrainingRuns(RecipeRuns):
         self._read_names()
         self._read_model()
         self._read_layout()
+        self._read_rates()
+
+    def _read_rates(self) -> None:
+        """Read published operations a second of rows without a time, and what they count."""
+        self.is_by_rate: Bools = np.isnan(self.measured)
+        self.conventions = np.array(self._cells(_CONVENTION))
+        self.tflops: Floats = np.full(self.rows, np.nan)
+        if not self.is_by_rate.any():
+            return
+        file, read = self.file, self.is_by_rate
+        self.tflops[read] = file.take(read).times(_TFLOPS, np.ones(int(read.sum()), dtype=np.bool_))
+        for text in dict.fromkeys(self.conventions[read].tolist()):
+            try:
+                read_convention(text)
+            except KeyError:
+                unknown = read & (self.conventions == text)
+                file.refuse(_CONVENTION, unknown, f"some of {', '.join(WORDS)}, one of a pair")
 
     def _keys_of_columns(self) -> dict[str, str]:
         """Return the key that each column sets, except for `ffn`, which is an expert's width in mixtures."""
@@ -140,6 +170,7 @@ class TrainingRuns(RecipeRuns):
         self._set_input("parallel.expert_tensor_parallel", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
         self._read_pipelines(pp * vp)
         self._read_word("dp_kind", _ZERO_KEY, _ZERO)
+        self._read_word("schedule", _SCHEDULE, _SCHEDULES, whole=True)
         self._read_word(
             "cp_comm_type", "parallel.cp_comm_type", {name: name for name in CP_COMM_TYPES}, whole=True
         )
@@ -154,9 +185,17 @@ class TrainingRuns(RecipeRuns):
         """Whether a row sets the most important parts of its layout."""
 
     def _read_recomputation(self) -> None:
-        """Read the recomputation, whose words differ between libraries."""
-        self._read_word("recompute", _RECOMPUTE)
+        """Read the recomputation, whose words differ between libraries.
+
+        Parts of layers by Megatron's names go before the word: in its cell, or in a note.
+        """
+        self._read_words("recompute", _RECOMPUTE, _recomputation, _RECOMPUTATIONS)
         words, is_set = self.inputs[_RECOMPUTE]
+        if "notes" in self.file.columns:
+            noted = np.array([_noted_modules(note) for note in self._cells("notes")])
+            has_note = (noted != "") & (~is_set | (words == "selective"))
+            has_note &= ~self._is_overridden(_RECOMPUTE)
+            words, is_set = np.where(has_note, noted, words), is_set | has_note
         selective = self.tables["selective"]
         meanings = np.array(
             [
@@ -280,6 +319,11 @@ class TrainingRuns(RecipeRuns):
     def predict_batch(self, rows: Ints, inputs: Columns) -> PredictedRows:
         """Predict rows in one call of the model; raises InputError."""
         results = results_of_rows(inputs)
+        timed = self.is_by_rate[rows] & ~np.isnan(results["time_s"])
+        if timed.any():
+            which, own = rows[timed], take(inputs, np.flatnonzero(timed))
+            rate = 1e12 * self.tflops[which] * own["system.devices"]
+            self.measured[which] = counted_flop(own, self.conventions[which]) / rate
         num_weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
         size_class = _BILLIONS[np.searchsorted(_BILLIONS, num_weights / 1e9, side="right") - 1]
         billions = {"parameters_billions": np.where(np.isnan(num_weights), np.nan, size_class)}
@@ -305,6 +349,11 @@ class TrainingRuns(RecipeRuns):
         complete = f"complete layouts: {self.complete.sum():,} of {self.rows:,} rows"
         return [
             complete,
+            *(
+                [f"times by {_TFLOPS} and {_CONVENTION}: {self.is_by_rate.sum():,} rows"]
+                if self.is_by_rate.any()
+                else []
+            ),
             *([f"unsaid, by default (docs/validation.md): {', '.join(counts)} rows"] if counts else []),
         ]
 
@@ -312,6 +361,22 @@ class TrainingRuns(RecipeRuns):
 def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:
     """Write a layout in the notation of strategies."""
     return str(Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, pp=pp, chunks=vp))
+
+
+def _recomputation(text: str) -> Scalar:
+    """Return what a cell recomputes: modules, or its first word; raises InputError for unknown words."""
+    first, *others = *_WORD.findall(text.lower()), ""
+    modules = [word for word in (first, *others) if word in MODULES]
+    if modules and (first in modules or first == SELECTIVE):
+        return "+".join(dict.fromkeys(modules))
+    return convert(_RECOMPUTE, first)
+
+
+def _noted_modules(note: str) -> str:
+    """Return the modules that a note says are recomputed; "" for others."""
+    said = _NOTED.search(note.lower())
+    words = _WORD.findall(said[1]) if said else []
+    return "+".join(dict.fromkeys(words)) if words and set(words) <= set(MODULES) else ""
 
 
 def _is_hidden(name: str, text: str) -> bool:

@@ -236,6 +236,38 @@ def test_selective_recomputation_is_what_the_framework_means_by_it(runs, framewo
     assert row["predicted_s"] == said["predicted_s"]
 
 
+MIXTURE = {"model": "Qwen3-30B-A3B", "experts": 8, "topk": 2, "tp": 2, "pp": 1, "cp": 1, "vp": "", "ep": 8}
+
+
+@pytest.mark.parametrize(
+    ("cell", "note", "means"),
+    [
+        ("moe_act+layernorm", "", "moe_act+layernorm"), ("selective (mlp moe_act)", "", "mlp+moe_act"),
+        ("selective", "recompute modules layernorm+moe_act; 8 nodes", "layernorm+moe_act"),
+        ("", "recompute modules: mlp", "mlp"), ("none", "recompute modules mlp", "none"),
+        ("full", "recompute modules mlp", "full"),
+        ("selective", "recompute modules that we like", "selective"),
+    ],
+)  # fmt: skip
+def test_modules_that_a_row_recomputes(runs, cell, note, means):
+    row = row_of(runs(MIXTURE | {"recompute": cell, "notes": f'"{note}"'}, names=(*NAMES, "notes")))
+    assert row["recompute"] == means
+
+
+@pytest.mark.parametrize(
+    ("cell", "strategy", "means"),
+    [
+        ("ZBV", "2", "zb-v"),
+        ("DualPipeV", "2", "dualpipe-v"),
+        ("dualpipe", "", "dualpipe"),
+        ("zb-h2", "", "zb-2p"),
+    ],
+)
+def test_the_schedule_of_a_row(runs, cell, strategy, means):
+    row = row_of(runs({"schedule": cell, "vp": strategy}, names=(*NAMES, "schedule")))
+    assert row["schedule"] == means
+
+
 def test_a_slower_network_is_what_its_note_says(runs):
     fast, slow = fastflow.validate(
         runs(
