@@ -29,6 +29,7 @@ from fastflow.physics.timing.roofline import Timing
 from fastflow.physics.workload.graph import Graph
 from fastflow.physics.workload.precision import Precision
 
+LAUNCH_TIME = "parallel.host_launch_time"
 OVERLAPS = ("tensor", "context", "expert", "data", "pipeline")
 
 
@@ -103,6 +104,7 @@ def _block_schedule(
         send_s=graph.launches.repeat * exchange_times.send_s,
         reduce_s=np.where(communication.waits.time[GRADIENTS] > 0.0, 0.0, exchange_times.gradient_s),
         copies=copies_embedding(inputs),
+        launch_s=np.array(inputs[LAUNCH_TIME]),
     )
     return schedule_pipeline_blocks(graph, sources)
 

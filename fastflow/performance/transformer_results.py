@@ -68,6 +68,7 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         "grad_reduce_exposed_s": blocks.waits[GRADIENTS] + blocks.times.reduces,
         "pp_comm_exposed_s": blocks.times.sends,
         "offload_exposed_s": blocks.offload,
+        "host_exposed_s": blocks.host,
     }
     columns["joint_exposed_s"] = _joint_wait(prediction.timeline, columns)
     columns["host_B"] = prediction.footprint.host

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.core.field import Column, count, positive, text
+from fastflow.core.field import Column, count, nonnegative, positive, text
 from fastflow.physics.parallelism.options import (
     CP_COMM_TYPES,
     DISPATCHER,
@@ -133,6 +133,12 @@ PARALLEL: tuple[Column, ...] = (
         "where offloaded weights are updated: on the device, which gets their state, or on the host"
         " (DeepSpeedCPUAdam)",
         OFFLOAD_UPDATES,
+    ),
+    nonnegative(
+        "parallel.host_launch_time",
+        "s",
+        "time in which the host launches a kernel of a transformer, one after the other; a device waits"
+        " where its kernels are shorter; 0 s: any number at once (captured graphs, compiled programs)",
     ),
     positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
     positive(

@@ -322,6 +322,7 @@ TRANSFORMER: tuple[Column, ...] = (
     Column("grad_reduce_exposed_s", "float", "s", "part of exposed_comm_s: sums of weight gradients"),
     Column("pp_comm_exposed_s", "float", "s", "part of exposed_comm_s: messages between pipeline stages"),
     Column("offload_exposed_s", "float", "s", "part of exposed_comm_s: transfers between device and host"),
+    Column("host_exposed_s", "float", "s", "part of exposed_comm_s: waits for launches by the host"),
     Column(
         "joint_exposed_s",
         "float",
@@ -346,7 +347,7 @@ TRANSFORMER: tuple[Column, ...] = (
 EXPOSED = {
     "tensor": "tp_comm_exposed_s", "context": "cp_comm_exposed_s", "expert": "ep_comm_exposed_s",
     "weight": "param_gather_exposed_s", "gradient": "grad_reduce_exposed_s", "send": "pp_comm_exposed_s",
-    "offload": "offload_exposed_s", "joint": "joint_exposed_s",
+    "offload": "offload_exposed_s", "host": "host_exposed_s", "joint": "joint_exposed_s",
 }  # fmt: skip
 """Parts of exposed_comm_s by what is waited for: name on screens, and column."""
 

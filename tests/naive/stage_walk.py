@@ -98,6 +98,7 @@ class Stage:
         self.parts = Counter()  # what its kernels take, by part
         self.again = 0.0  # of that, what is computed again
         self.waits = [0.0] * 5
+        self.host = 0.0  # how long it waits for the host
         self.work = 0.0  # kernels and waits of all micro-batches
         self.update = 0.0
 
@@ -119,11 +120,20 @@ def run(point):
     for v, layers in enumerate(point["virtual"]):
         stage, left = done[block_schedule.stage_of(point, v)], point["again"]
         block = dict.fromkeys(TIMES, 0.0) | {"layers": 0}
+        launches = [0, 0]
         for layer in layers:
             again = layer["hidden"] and left > 0
             left -= again
             _microbatch(stage, layer, again, point, block)
+            _count(layer, again, point, launches)
             _update(stage, layer, point, block)
+        waited = [launches[0] * point["launch"] - block["forward"]]
+        waited.append(launches[1] * point["launch"] - block["input"] - block["weight"])
+        waited = [max(wait, 0.0) for wait in waited]  # the host runs ahead, until a block takes it longer
+        block["forward"] += waited[0]
+        block["input"] += waited[1]
+        stage.host += point["microbatches"] * sum(waited)
+        stage.work += point["microbatches"] * sum(waited)
         last = [row for row in rows_of(layers[-1], FORWARD) if row["sends"]]
         block["send"] = last[-1]["repeat"] * last[-1]["send"] if last else 0.0
         block["layers"] = max(block["layers"], 1)
@@ -141,6 +151,14 @@ def run(point):
     # the rest of the iteration, once sends, sums and gathers are taken off
     idle = total + update - done[slowest].work - done[slowest].update - (total - bare)
     return total + update, done, slowest, idle
+
+
+def _count(layer, again, point, launches):
+    """Count what the host launches for a layer forward and backward."""
+    every, back = rows_of(layer, FORWARD), rows_of(layer, BACKWARD)
+    parts = every if again else [row for row in every if row["modules"] & point["modules"]]
+    launches[0] += sum(row["repeat"] for row in every)
+    launches[1] += sum(row["repeat"] for row in (*parts, *back))
 
 
 def _microbatch(stage, layer, again, point, block):

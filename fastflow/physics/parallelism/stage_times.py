@@ -30,6 +30,7 @@ class PipelineBlocks(NamedTuple):
     idle: Floats  # how long it waits for the update of another stage [s], (points,)
     waits: Floats  # of that stage in an iteration, by layer_times.WAITS [s], (waits, points)
     offload: Floats  # its delay by offloading [s], (points,)
+    host: Floats  # its delay by the host that launches kernels [s], (points,)
 
     @property
     def timeline(self) -> Timeline:
@@ -38,6 +39,7 @@ class PipelineBlocks(NamedTuple):
         exposed = (
             self.waits.sum(axis=0)
             + self.offload
+            + self.host
             + np.maximum(times.total - times.bubble - times.busiest, 0.0)
         )
         bubble = times.bubble + self.idle
@@ -96,6 +98,7 @@ class BlockSources(NamedTuple):
     send_s: Floats  # of a kernel's output, to the next stage, of one layer [s], (kernels,)
     reduce_s: Floats  # of its weight gradients, once an iteration, of one layer [s], (kernels,)
     copies: Bools  # whether the last of several stages has a copy of the first layer's weights, (points,)
+    launch_s: Floats  # the host's time for a launch, 0 where it never delays the device [s], (points,)
 
 
 def schedule_pipeline_blocks(graph: Graph, sources: BlockSources) -> PipelineBlocks:
@@ -131,6 +134,7 @@ class _Stages(NamedTuple):
 
     work: Floats  # of one micro-batch
     offload_delay: Floats  # by transfers of activations, in an iteration
+    host_delay: Floats  # by the host, which launches kernels one after the other, in an iteration
     update: Floats
     optimizer_transfer: Floats  # of offloaded optimizer states
 
@@ -158,14 +162,14 @@ def _sum_kernels(graph: Graph, sources: BlockSources, p: int) -> _LayerSums:
 @lean_kernel
 def _write_block(
     sources: BlockSources, layer_sums: _LayerSums, p: int, v: int, blocks: Blocks, stages: _Stages
-) -> float:
+) -> tuple[float, float]:
     """Write the block of a virtual stage of a point, and add to the other times of its stage.
 
-    Returns its delay by tensors that move to the host and back [s].
+    Returns its delay by tensors that move to the host and back, and by the host's launches [s].
     """
     chunks, layers, transfers = sources.chunks, sources.layers, sources.transfers
     j, num_layers, transfer_s, hidden = v - chunks.offset[p], chunks.layers[p], 0.0, 0
-    weights_s, gradients_s = 0.0, 0.0
+    weights_s, gradients_s, forward_launches, backward_launches = 0.0, 0.0, 0.0, 0.0
     stage, begin = chunks.offset[p] + chunks.stage[v], chunks.first_count[p] + j * num_layers
     for layer in range(num_layers):
         count, recompute = chunks.layer_counts[begin + layer], chunks.recompute_counts[begin + layer]
@@ -178,6 +182,10 @@ def _write_block(
         blocks.input_s[v] += count * layers.backward[index] + recompute * recompute_s
         blocks.input_s[v] += (count - recompute) * layers.again[index]
         blocks.weight_s[v] += count * layers.weight[index]
+        forward_launches += count * layers.launches[FORWARD, index]
+        backward_launches += count * layers.launches[BACKWARD, index]
+        backward_launches += recompute * layers.launches[FORWARD, index]
+        backward_launches += (count - recompute) * layers.launches[2, index]
         if layer_sums.embedding[layer]:
             blocks.tail_s[v] += count * layer_sums.reduce_s[layer]
         else:
@@ -194,6 +202,12 @@ def _write_block(
             hidden += count
     blocks.layers[v] = max(hidden, 1)
     blocks.send_s[v] = layer_sums.send_s[chunks.last_layer[v]]
+    # the host runs ahead of the device, until a whole block takes it longer than the device
+    forward_host = max(0.0, forward_launches * sources.launch_s[p] - blocks.forward_s[v])
+    backward_s = blocks.input_s[v] + blocks.weight_s[v]
+    backward_host = max(0.0, backward_launches * sources.launch_s[p] - backward_s)
+    blocks.forward_s[v] += forward_host
+    blocks.input_s[v] += backward_host
     # activations to the host during the forward block, and back during the backward block; weights to the
     # device during both, and gradients to the host
     forward_delay = max(0.0, max(transfer_s, weights_s) - blocks.forward_s[v])
@@ -201,7 +215,7 @@ def _write_block(
     transfer_s = max(transfer_s + weights_s, gradients_s)
     backward_delay = max(0.0, transfer_s - blocks.input_s[v] - blocks.weight_s[v])
     blocks.input_s[v] += backward_delay
-    return float(forward_delay + backward_delay)
+    return float(forward_delay + backward_delay), float(forward_host + backward_host)
 
 
 @kernel
@@ -209,13 +223,15 @@ def _write_blocks(graph: Graph, sources: BlockSources, blocks: Blocks) -> _Stage
     """Write the blocks of every virtual stage, and return the other times of its stage."""
     chunks, plan = sources.chunks, sources.plan
     virtual = blocks.forward_s.size
-    stages = _Stages(np.zeros(virtual), np.zeros(virtual), np.zeros(virtual), np.zeros(virtual))
+    work, offload_delay, host_delay, update, transfer = np.zeros((5, virtual))
+    stages = _Stages(work, offload_delay, host_delay, update, transfer)
     for p in range(chunks.layers.size):
         layer_sums = _sum_kernels(graph, sources, p)
         for v in range(chunks.offset[p], chunks.offset[p + 1]):
             stage = chunks.offset[p] + chunks.stage[v]
-            delay = _write_block(sources, layer_sums, p, v, blocks, stages)
-            stages.offload_delay[stage] += plan.microbatches[p] * delay
+            offload_s, host_s = _write_block(sources, layer_sums, p, v, blocks, stages)
+            stages.offload_delay[stage] += plan.microbatches[p] * offload_s
+            stages.host_delay[stage] += plan.microbatches[p] * host_s
             stages.work[stage] += blocks.forward_s[v] + blocks.input_s[v] + blocks.weight_s[v]
             if not splits_backward(plan.order[p]):
                 blocks.input_s[v] += blocks.weight_s[v]
@@ -238,6 +254,7 @@ class _Busiest(NamedTuple):
     idle: Floats
     waits: Floats
     offload: Floats
+    host: Floats
 
 
 @kernel
@@ -251,6 +268,7 @@ def _busiest_stages(sources: BlockSources, stages: _Stages) -> _Busiest:
         idle=np.zeros(points),
         waits=np.zeros((kinds, points)),
         offload=np.zeros(points),
+        host=np.zeros(points),
     )
     for p in range(points):
         begin, virtual = chunks.offset[p], chunks.offset[p + 1] - chunks.offset[p]
@@ -263,6 +281,7 @@ def _busiest_stages(sources: BlockSources, stages: _Stages) -> _Busiest:
         busiest = begin + out.stage[p]
         update, transfer = stages.update[busiest], stages.optimizer_transfer[busiest]
         out.idle[p] = out.update[p] - max(update, transfer)
+        out.host[p] = stages.host_delay[busiest]
         out.offload[p] = stages.offload_delay[busiest] + max(0.0, transfer - update)
         for j in range(virtual):
             if chunks.stage[begin + j] != out.stage[p]:

@@ -25,7 +25,15 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.schedule.overlap import exposed_time
-from fastflow.physics.workload.graph import ALL_GATHER, FORWARD, PRODUCTS, REDUCE_SCATTER, UPDATE, Graph
+from fastflow.physics.workload.graph import (
+    ALL_GATHER,
+    BACKWARD,
+    FORWARD,
+    PRODUCTS,
+    REDUCE_SCATTER,
+    UPDATE,
+    Graph,
+)
 from fastflow.physics.workload.recompute_modules import is_again
 
 TENSOR, CONTEXT, EXPERT, WEIGHTS, GRADIENTS = 0, 1, 2, 3, 4
@@ -72,6 +80,7 @@ class LayerTimes(NamedTuple):
     again: Floats  # of the forward pass, kernels of modules that are recomputed, with their waits [s]
     once: Floats  # of the forward pass, kernels that no recomputation repeats, with their waits [s]
     waits: Floats  # exposed communication [s], (3 phases, ONCE and AGAIN, waits, layers)
+    launches: Floats  # of kernels forward, backward and of `again`, (3, layers)
 
 
 class _Rows(NamedTuple):
@@ -183,6 +192,7 @@ def _empty_layers(first: Ints) -> LayerTimes:
         again=np.zeros(layers),
         once=np.zeros(layers),
         waits=np.zeros((AGAIN + 1, _KINDS, layers)),
+        launches=np.zeros((3, layers)),
     )
 
 
@@ -260,9 +270,15 @@ def walk_layers(
                 if is_once:
                     out.once[index] += total
                     out.waits[ONCE, :, index] += out.waits[phase, :, index] - before
+                for i in range(begin, row):
+                    out.launches[FORWARD, index] += graph.launches.repeat[i]
+                    if is_again(of_module[i], modules[p]):
+                        out.launches[2, index] += graph.launches.repeat[i]
                 if _leave_modules(rows, of_module, modules[p]):
                     out.again[index] += _attribute_waits(rows, out.waits[AGAIN, :, index])
             else:
                 out.backward[index] += total - side
                 out.weight[index] += side
+                for i in range(begin, row):
+                    out.launches[BACKWARD, index] += graph.launches.repeat[i]
     return out

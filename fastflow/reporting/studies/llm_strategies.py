@@ -16,7 +16,7 @@ _PARTS = {
     "feed forward and experts": (("feed_forward_s", "experts_s"), "#98c1d9"),
     "embedding, head and other": (("lm_head_s", "other_s", "optimizer_s"), "#d9d9d9"),
     "exposed communication": (
-        tuple(column for name, column in EXPOSED.items() if name not in ("offload", "joint")),
+        tuple(column for name, column in EXPOSED.items() if name not in ("offload", "host", "joint")),
         "#ee6c4d",
     ),
     "bubble": (("bubble_s",), "#f2c14e"),

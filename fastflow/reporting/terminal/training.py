@@ -21,6 +21,7 @@ _NOTES = {
     "gradient": "reductions of weight gradients",
     "send": "messages between pipeline stages",
     "offload": "what moves between device and host",
+    "host": "kernels that the host launches",
     "joint": "messages, gathers and reductions that overlap one another",
     "lm_head": "embedding, head and loss",
     "other": "norms and sums between layers",

@@ -41,6 +41,7 @@ CHOICES = {
     "parallel.recompute": ("none", "selective", "full", "1", "mlp+layernorm", "moe", "mla_up_proj+moe_act"),
     "parallel.zero_stage": ("0", "1", "2", "3"),
     "model.fused_attention": ("true", "false"),
+    "parallel.host_launch_time": ("'0 s'", "'10 us'", "'1 ms'"),
     **{
         f"parallel.overlap.{name}": ("true", "false")
         for name in ("tensor", "context", "expert", "data", "pipeline")
@@ -103,7 +104,8 @@ def walked(prediction):
     again, modules = recomputed(inputs["parallel.recompute"])
     return {
         "virtual": [[layers[order[place]] for place in some] for some in places], "again": int(again[0]),
-        "modules": int(modules[0]), "copied": bool(copies_embedding(inputs)[0]), "stages": stages,
+        "modules": int(modules[0]), "launch": float(inputs["parallel.host_launch_time"][0]),
+        "copied": bool(copies_embedding(inputs)[0]), "stages": stages,
         "chunks": int(virtual) // stages, "microbatches": int(prediction.pipeline.microbatches[0]),
         "order": ORDERS[prediction.pipeline.order[0]], "hides": hides,
         "taken": min(float(inputs["parallel.overlap.bundles"][0] / prediction.chip.bundles[0]), MAX_TAKEN),
@@ -126,6 +128,7 @@ def check(prediction):
     for name in (*PARTS, "optimizer"):
         assert got[f"{name}_s"] == pytest.approx(own.parts[name], rel=1e-9, abs=1e-12 * total), name
     assert got["compute_s"] == pytest.approx(sum(own.parts.values()), rel=1e-9)
+    assert got["host_exposed_s"] == pytest.approx(own.host, rel=1e-9, abs=1e-9 * total)
     assert got["recompute_s"] == pytest.approx(own.again, rel=1e-9, abs=1e-12 * total)
     for kind, name in enumerate(WAITS[:WEIGHTS]):
         assert got[EXPOSED[name]] == pytest.approx(own.waits[kind], rel=1e-9, abs=1e-12 * total), name
