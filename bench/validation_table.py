@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -62,8 +61,6 @@ CALIBRATED_WORK = {
 }
 """Architecture to the work that something was calibrated to: other work on it is that of chips without
 calibration. All work, for others that were calibrated."""
-UNREAD = {"model": "LoRA"}
-"""Column and pattern of cells: rows of work that has no class. LoRA trains no dense weights."""
 OF_THE_LIBRARY = ("GEMMs", "attention", "latent attention", "expert layers", "recurrent layers")
 """Kinds of kernels that generated chips are held to."""
 OWN = {
@@ -132,23 +129,12 @@ def rows_of(task: Task) -> pd.DataFrame:
     """Predict a task's rows: the class of each as far as its file and configuration say it, and p over t."""
     with hydra_rules():
         composer = Composer.of_library(config_name="validate")
-        with TemporaryDirectory() as folder:
-            path = Path(folder) / task.path.name
-            readable(pd.read_csv(task.path, dtype=str, keep_default_na=False)).to_csv(path, index=False)
-            planned = plan_file(composer, [f"measurements={path}", *task.overrides])
+        planned = plan_file(composer, [f"measurements={task.path}", *task.overrides])
         with naming_errors(composer, planned.run):
             ratio = predicted_tables(planned).rows["ratio"].to_numpy(zero_copy_only=False)
     found = _described(planned)
     found["ratio"] = ratio[found.pop("row")]
     return found[found["ratio"].notna()]
-
-
-def readable(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose work fastflow has keys for; rows: the cells of a file as texts."""
-    for column, pattern in UNREAD.items():
-        if column in rows:
-            rows = rows[~rows[column].str.contains(pattern)]
-    return rows
 
 
 def _described(planned: PlannedFile) -> pd.DataFrame:

@@ -196,8 +196,8 @@ def work_of(point: Point) -> tuple[str, str]:
         return (SERVING if is_measured else ""), kind_of_model(point)
     work = WORK.get(point.name, "")
     if work == TRAINING:
-        is_measured = point.training and not point.adapted
-        return (work if is_measured else ""), kind_of_model(point)
+        kind = f"{kind_of_model(point)} with adapters" if point.adapted else kind_of_model(point)
+        return (work if point.training else ""), kind
     if point.several or (point.training and point.name not in BACKWARD):
         return "", ""
     return work, point.phase
