@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fastflow.core.field import Column, count, text
 from fastflow.physics.workload import FAMILIES
+from fastflow.physics.workload.models.transformer.distillation import TEACHERS
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION
 from fastflow.physics.workload.models.transformer.lora import LORA
 from fastflow.physics.workload.models.transformer.packing import DOCUMENT
@@ -67,4 +68,5 @@ WORKLOAD: tuple[Column, ...] = (
     *LORA,
     DOCUMENT,
     METHOD,
+    *TEACHERS,
 )

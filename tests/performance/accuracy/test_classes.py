@@ -345,17 +345,6 @@ def test_the_script_writes_a_table_that_is_read_as_it_was_written(tmp_path):
     assert {key.standing for key in found} == {MEASURED, RELATIVE, GENERATED}  # all of these were fitted
 
 
-def test_rows_that_no_key_describes_are_left_out():
-    script = runpy.run_path(str(ROOT / "bench" / "validation_table.py"))
-    cells = pd.DataFrame(
-        {
-            "model": ["a", "a LoRA r16", "b", "c"],
-            "gated": ["True", "True", "False", ""],
-        }
-    )
-    assert script["readable"](cells).index.tolist() == [0, 2, 3]
-
-
 def test_the_docs_show_the_table():
     script = runpy.run_path(str(ROOT / "bench" / "validation_table.py"))
     page = script["DOCS"].read_text(encoding="utf-8")

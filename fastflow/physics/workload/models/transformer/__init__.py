@@ -10,6 +10,17 @@ from fastflow.core.tables import Bools, Floats, Inputs, Ints, Texts
 from fastflow.physics.workload.family import Family, Order
 from fastflow.physics.workload.models.transformer import layer_pattern
 from fastflow.physics.workload.models.transformer.dimensions import SIZES, STRUCTURE, extra_structure
+from fastflow.physics.workload.models.transformer.distillation import (
+    GRAPH_LAYERS,
+    distilled,
+    divided_of_teachers,
+    has_teacher,
+    invalid_teachers,
+    layers_of_teachers,
+    teacher_layers,
+    teacher_structure,
+)
+from fastflow.physics.workload.models.transformer.distillation import LAYERS as TEACHER_LAYERS
 from fastflow.physics.workload.models.transformer.encoder.dimensions import (
     invalid_sizes as invalid_encoder_sizes,
 )
@@ -64,9 +75,10 @@ def _rows(inputs: Inputs) -> tuple[Ints, Bools]:
 
 def _network(points: Inputs) -> Network:
     """Return the network of models with the same structure, with the tower of training sequences' images."""
+    teacher = (teacher_layers, distilled) if has_teacher(points)[0] else None
     if not trains_images(points)[0]:
-        return network(points)
-    return network(points, tower_layers, freezes_language(points))
+        return network(points, teacher=teacher)
+    return network(points, tower_layers, freezes_language(points), teacher)
 
 
 def _tower_layers(inputs: Inputs) -> Ints:
@@ -77,6 +89,21 @@ def _tower_layers(inputs: Inputs) -> Ints:
 
 
 def _order(inputs: Inputs) -> Order:
+    """Return the layers of each model, those of a teacher before them."""
+    order, has = _order_of_model(inputs), has_teacher(inputs)
+    if not has.any():
+        return order
+    layers = []
+    for p in range(has.size):
+        own = order.layer[order.offset[p] : order.offset[p + 1]]
+        stack = np.ones(inputs[TEACHER_LAYERS][p], dtype=np.int64)
+        below = np.concatenate([[0], stack, [2]]) if has[p] else own[:0]
+        layers.append(np.concatenate([below, own + (GRAPH_LAYERS if has[p] else 0)]))
+    offset = np.concatenate([[0], np.cumsum([layer.size for layer in layers])])
+    return Order(offset.astype(np.int64), np.concatenate(layers))
+
+
+def _order_of_model(inputs: Inputs) -> Order:
     """Return the layers of each model, those of a tower after its embedding."""
     text = layer_pattern.order(inputs[layer_pattern.KEY], inputs["model.layers"], inputs["model.mtp"])
     images = trains_images(inputs)
@@ -99,6 +126,7 @@ def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield from invalid_adapters(inputs)
     yield from invalid_documents(inputs)
     yield from invalid_preferences(inputs)
+    yield from invalid_teachers(inputs)
     images = trains_images(inputs)
     if has_tower(inputs):
         wrong = inputs[FROZEN_LANGUAGE] & ~images
@@ -123,12 +151,20 @@ def _invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
 def _layers(inputs: Inputs) -> Ints:
     """Return the layers of each point, embedding and head among them."""
     layers: Ints = inputs["model.layers"] + OTHER_LAYERS + LAYERS_PER_MTP_MODULE * inputs["model.mtp"]
-    return layers + _tower_layers(inputs)
+    return layers + _tower_layers(inputs) + layers_of_teachers(inputs)
+
+
+def _divided_of_layers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
+    """Yield sizes of layers that degrees must divide, those of teachers among them."""
+    yield from divided_of_layers(inputs)
+    yield from divided_of_teachers(inputs)
 
 
 def _extra_structure(inputs: Inputs) -> tuple[Bools | Texts, ...]:
     towers = (*extra_structure(inputs), *tower_structure(inputs))
-    return (*towers, *adapter_structure(inputs), *preference_structure(inputs))
+    return (
+        *towers, *adapter_structure(inputs), *preference_structure(inputs), *teacher_structure(inputs)
+    )  # fmt: skip
 
 
 def _parameters(points: Inputs) -> tuple[Floats, Floats]:
@@ -163,6 +199,6 @@ FAMILY = Family(
     trained=TRAINED,
     divided={"ep": "model.experts"},
     copied={"tp": "model.kv_heads"},
-    divided_of_layers=divided_of_layers,
+    divided_of_layers=_divided_of_layers,
     multiplied=("model.batch", "model.sequence"),
 )

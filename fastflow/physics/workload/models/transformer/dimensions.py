@@ -20,6 +20,7 @@ RMS, LAYER = "rms", "layer"
 PRE, SANDWICH, POST, PARALLEL, PARALLEL_NORMS = "pre", "sandwich", "post", "parallel", "parallel_norms"
 NO_BIAS, OF_QKV, OF_ATTENTION, ALL = "none", "qkv", "attention", "all"
 DOCUMENTS, PREFERENCE = "model.document_length", "model.preference"
+TEACHER = "model.teacher."
 BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
 KERNELS = ("library", "flash1", "flash2")
 LOSSES = ("whole", "eager", "chunked", "fused", "cut")

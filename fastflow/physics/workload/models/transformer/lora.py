@@ -25,7 +25,7 @@ from fastflow.core.tables import Bools, Inputs, Texts, single
 from fastflow.physics.workload.graph import ATTENTION, FEED_FORWARD, HIDDEN, PRODUCT, Dims
 from fastflow.physics.workload.graph import EXPERTS as MIXTURE
 from fastflow.physics.workload.models.transformer.building_blocks import DROPOUT_FLOP, mask
-from fastflow.physics.workload.models.transformer.dimensions import PREFERENCE, Sizes, sizes_of
+from fastflow.physics.workload.models.transformer.dimensions import PREFERENCE, TEACHER, Sizes, sizes_of
 from fastflow.physics.workload.models.transformer.layer_kind import DENSE, EQUAL_KV, SHARED_KV, LayerKind
 from fastflow.physics.workload.models.transformer.mixer import OF_HEADS
 from fastflow.physics.workload.models.transformer.valid_sizes import patterns_of
@@ -105,10 +105,10 @@ def has_adapters(inputs: Inputs) -> bool:
 
 
 def without_adapters(inputs: Inputs) -> Inputs:
-    """Return the inputs of models without the keys of adapters, and of a reference model."""
-    if not has_adapters(inputs) and PREFERENCE not in inputs:
+    """Return the inputs of models without the keys of adapters, of a reference model and of a teacher."""
+    others = (PREFIX, PREFERENCE, TEACHER)
+    if not any(key.startswith(others) for key in inputs):
         return inputs
-    others = (PREFIX, PREFERENCE)
     return {key: column for key, column in inputs.items() if not key.startswith(others)}
 
 

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from fastflow.core.dedupe import map_values
 from fastflow.core.tables import Inputs, single
 from fastflow.physics.workload.graph import (
@@ -91,11 +93,16 @@ AfterEmbedding = Callable[[Inputs, Sizes, str], list[Layer]]
 """Makes layers, from models, their sizes, and the node that the embedding ends with."""
 
 
-def network(points: Inputs, after_embedding: AfterEmbedding | None = None, frozen: bool = False) -> Network:
+def network(
+    points: Inputs,
+    after_embedding: AfterEmbedding | None = None,
+    frozen: bool = False,
+    teacher: tuple[Callable[[Inputs], list[Layer]], Callable[[Inputs, Layer], Layer]] | None = None,
+) -> Network:
     """Return the network of models with the same structure.
 
     after_embedding: makes further layers between embedding and the first layer; frozen: whether these alone
-    are trained.
+    are trained; teacher: makes layers below all others, and the head that reads them.
     """
     size, pattern = sizes_of(points), str(points[KEY][0])
     counts = times(pattern, single(points["model.layers"]))
@@ -122,6 +129,9 @@ def network(points: Inputs, after_embedding: AfterEmbedding | None = None, froze
         layers = with_reference(layers, base, shares=adapts(points))
     if after_embedding:
         layers[1:1] = after_embedding(points, size, f"embedding.{layers[0].nodes[-1].name}")
+    if teacher:
+        below, distils = teacher
+        layers = [*below(points), *layers[:-1], distils(points, layers[-1])]
     return finished(points, size, layers)
 
 
@@ -315,6 +325,12 @@ def embedding(points: Inputs, size: Sizes) -> tuple[Node, ...]:
     if has_streams(points):
         nodes.append(expanded(size, "streams", last.name))
     return tuple(_with_part(HEAD, nodes))
+
+
+def logits_of(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:
+    """Return the last norm and the logits of the vocabulary, all at once."""
+    *nodes, _ = _head({**points, LOSS: np.full_like(points["model.name"], WHOLE)}, size, read, tied)
+    return tuple(nodes)
 
 
 def _head(points: Inputs, size: Sizes, read: str, tied: bool) -> tuple[Node, ...]:

@@ -35,6 +35,8 @@ from fastflow.physics.workload.models.transformer.config_json.vision_towers impo
 from fastflow.physics.workload.models.transformer.config_json.weight_types import published_in
 from fastflow.physics.workload.models.transformer.config_json.wrappers import language_model
 from fastflow.physics.workload.models.transformer.dimensions import ALIBI, DEFAULTS, DOCUMENTS, PREFERENCE
+from fastflow.physics.workload.models.transformer.distillation import DEFAULTS as OF_TEACHERS
+from fastflow.physics.workload.models.transformer.distillation import with_teacher
 from fastflow.physics.workload.models.transformer.encoder import dimensions as encoder
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION, with_tower
 from fastflow.physics.workload.models.transformer.json_fields import Fields
@@ -48,7 +50,7 @@ ENCODERS: Mapping[str, Callable[[str, Fields], dict[str, Any]]] = {
     **dict.fromkeys(TEXT_ENCODERS, text_encoder_of), **dict.fromkeys(VISION_ENCODERS, image_encoder_of),
 }  # fmt: skip
 """Readers of encoders alone, by `model_type`."""
-_UNUSED_BY_ENCODERS = frozenset({KEY, encoder.IMAGE_SIZE, *OF_ADAPTERS, DOCUMENTS, PREFERENCE})
+_UNUSED_BY_ENCODERS = frozenset({KEY, encoder.IMAGE_SIZE, *OF_ADAPTERS, *OF_TEACHERS, DOCUMENTS, PREFERENCE})
 _UNUSED = _UNUSED_BY_ENCODERS | (encoder.DEFAULTS.keys() - DEFAULTS.keys())
 """Leaves that an encoder, or a decoder, does not use unless they are stated."""
 
@@ -69,7 +71,8 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
     if family == encoder.NAME:
         others = encoder.with_image_size(others, leaves)
     unused = _UNUSED if defaults is DEFAULTS else _UNUSED_BY_ENCODERS
-    return with_adapters(with_tower({key: None for key in leaves if key not in unused} | others))
+    stated = with_tower({key: None for key in leaves if key not in unused} | others)
+    return with_teacher(with_adapters(stated))
 
 
 def is_filled(leaves: Mapping[str, Any], key: str) -> bool:

@@ -19,6 +19,7 @@ from fastflow.physics.workload.models.transformer.dimensions import (
     LEARNED,
     POST,
     PREFERENCE,
+    TEACHER,
 )
 from fastflow.physics.workload.models.transformer.lora import RANK
 from fastflow.physics.workload.models.transformer.valid_sizes import (
@@ -195,7 +196,7 @@ def invalid_sizes(inputs: Inputs) -> Iterator[InvalidSizes]:
     yield positions * columns > MAX_ELEMENTS, "model.patch", "model.patch", allowed
     for key in NO_ENCODERS:
         yield inputs[key] > 0, key, key, "0: an encoder has none"
-    for key in (RANK, DOCUMENTS):
+    for key in (RANK, DOCUMENTS, f"{TEACHER}layers"):
         if key in inputs:
             yield inputs[key] > 0, key, key, "0 where model.name=encoder"
     if PREFERENCE in inputs:
