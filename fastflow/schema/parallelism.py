@@ -53,7 +53,8 @@ PARALLEL: tuple[Column, ...] = (
     text(
         DISPATCHER,
         "how tokens reach experts of other machines: one copy for each of a token's experts there"
-        " (alltoall), or one copy for each machine (flex: DeepEP, HybridEP); auto: flex in"
+        " (alltoall), one copy for each machine (flex: DeepEP, HybridEP), or all tokens to all ranks that"
+        " share the experts (allgather); auto: flex in"
         " training of models with model.topk_groups, such as DeepSeek-V3, else alltoall",
         DISPATCHERS,
     ),

@@ -41,7 +41,14 @@ from fastflow.physics.network.collectives.nccl import (
 from fastflow.physics.network.collectives.server_kernels import SERVERS, kernel_time
 from fastflow.physics.network.cost_table import Prices, Wires, prices_of, wires_of
 from fastflow.physics.network.exposed import waits_of
-from fastflow.physics.network.moe_dispatch import ALGORITHM, Dispatch, dispatch_of, dispatch_times
+from fastflow.physics.network.moe_dispatch import (
+    ALGORITHM,
+    Dispatch,
+    Gathered,
+    dispatch_of,
+    dispatch_times,
+    gathered_of,
+)
 from fastflow.physics.network.routes import Route, neighbours, routes_of
 from fastflow.physics.parallelism.defaults import sums_each_microbatch
 from fastflow.physics.parallelism.mesh import AXES
@@ -51,7 +58,14 @@ from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Superg
 from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.layer_times import Waits
-from fastflow.physics.workload.graph import ALL_REDUCE, ALL_TO_ALL, NO_EXCHANGE, POINT_TO_POINT, Graph
+from fastflow.physics.workload.graph import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    NO_EXCHANGE,
+    POINT_TO_POINT,
+    Graph,
+)
 
 
 class Exchanges(NamedTuple):
@@ -140,6 +154,7 @@ class _Network(NamedTuple):
     send: tuple[Ints, Ints]  # of edges to other stages: collective and launches, (kernels,)
     prices: Prices
     dispatch: Dispatch | None  # dispatch and combine of experts that are no collectives
+    gathered: Gathered | None  # those that send all tokens to all ranks
     messages: Messages
 
 
@@ -169,13 +184,19 @@ def _time_kind(
     """
     if not collective.any():
         return None
-    dispatched = None
+    dispatched, size = None, edges.bytes
+    if network.gathered is not None and edges is not network.shards.relayout:
+        rows, share = network.gathered
+        collective, size = collective.copy(), size.copy()
+        of_tokens = collective[rows] == ALL_TO_ALL
+        size[rows] *= np.where(of_tokens, share, 1.0)
+        collective[rows[of_tokens]] = ALL_GATHER
     if network.dispatch is not None and edges is not network.shards.relayout:
         dispatched = dispatch_times(network.dispatch, edges, order_row, network.prices.slots)
         collective = collective.copy()
         collective[dispatched.rows] = NO_EXCHANGE
-    message = edges.bytes if message is None else message
-    traffic = _Traffic(collective, edges.bytes, message, edges.group, times)
+    message = size if message is None else message
+    traffic = _Traffic(collective, size, message, edges.group, times)
     timed = _time_edges(network.graph.offset, traffic, order_row, network.requested, network.prices, sent)
     if dispatched is not None:
         timed.time[dispatched.rows], timed.by[dispatched.rows] = dispatched.time, ALGORITHM
@@ -257,6 +278,7 @@ def communicate(
         send=_sends(graph, shards, pipe),
         prices=prices,
         dispatch=dispatch_of(inputs, routes, of_point, wires, libraries, graph),
+        gathered=gathered_of(inputs, strategies.experts, graph),
         messages=messages_of(inputs, graph, shards, strategies.pp),
     )
     timed, order_row = _time_best(network)

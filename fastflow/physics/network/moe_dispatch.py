@@ -11,6 +11,9 @@ A token chooses topk of the experts, any as likely as any other. Of models with 
 (DeepSeek-V3, section 2.1.2; `n_group` and `topk_group` of a config.json) it chooses topk_groups of the
 groups, and its experts among those.
 
+Megatron-core's `allgather` dispatcher sends every token to all ranks that share experts, and sums the outputs
+of all of them: an all-gather and a reduce-scatter of all ranks' tokens, whatever these chose.
+
 Latency: a launch, and a step behind a fence on either level, as of the stores of `custom_all_reduce`. The
 counts that ranks send each other first are left out, as they are of an all-to-all. Memory traffic is hidden
 by the links.
@@ -40,7 +43,7 @@ from fastflow.physics.network.collectives.nccl import (
 )
 from fastflow.physics.network.cost_table import Wires
 from fastflow.physics.network.routes import Route
-from fastflow.physics.parallelism.defaults import sends_once
+from fastflow.physics.parallelism.defaults import gathers_tokens, sends_once
 from fastflow.physics.parallelism.sharding.local_graph import CrossEdges
 from fastflow.physics.workload.graph import ALL_TO_ALL, EXPERTS, Graph
 
@@ -92,6 +95,26 @@ def expected_parts(routing: Routing, parts: int) -> float:
     return float(sum(hits))
 
 
+class Gathered(NamedTuple):
+    """The exchanges of experts of some points that send all tokens to all ranks."""
+
+    rows: Ints  # kernels that may have one
+    share: Floats  # bytes of all ranks' tokens, of those of an all-to-all
+
+
+def gathered_of(inputs: Inputs, experts: Ints, graph: Graph) -> Gathered | None:
+    """Return the exchanges of experts that send all tokens to all ranks, None where there are none.
+
+    experts: ranks that share the experts, (points,).
+    """
+    gathers = gathers_tokens(inputs)
+    if not gathers.any():
+        return None
+    rows = np.flatnonzero(gathers[graph.point] & (graph.layer.part == EXPERTS))
+    _, topk = _choices(rows, graph)
+    return Gathered(rows, experts[graph.point[rows]] / topk)
+
+
 class Dispatch(NamedTuple):
     """The exchanges of experts of some points that send a token once to each machine."""
 
@@ -138,13 +161,8 @@ def _shares(inputs: Inputs, rows: Ints, graph: Graph, nccl_topology: Floats) -> 
     As in Dispatch; rows: kernels of layers of experts. Kinds of layers may have experts of their own.
     """
     point = graph.point[rows]
-    _, layer = unique_rows([point, graph.layer.kind[rows]], rows.size)
-    chosen = np.zeros((2, layer.max(initial=-1) + 1))  # of each layer; gradients do not say it
-    for of_layer, name in zip(chosen, ("experts", "topk"), strict=True):
-        np.maximum.at(of_layer, layer, graph.attributes[name][rows])
-    experts_and_topk = list(chosen.astype(np.int64)[:, layer])
     columns = [
-        *experts_and_topk,
+        *_choices(rows, graph),
         *(inputs[f"model.{key}"][point] for key in ("expert_groups", "topk_groups")),
     ]
     first, inverse = unique_rows(columns, rows.size)
@@ -157,6 +175,16 @@ def _shares(inputs: Inputs, rows: Ints, graph: Graph, nccl_topology: Floats) -> 
             for group in nccl_topology
         ]
     return inverse, shares
+
+
+def _choices(rows: Ints, graph: Graph) -> tuple[Ints, Ints]:
+    """Return the experts of the layers of kernels, and a token's choices among them, (rows,)."""
+    _, layer = unique_rows([graph.point[rows], graph.layer.kind[rows]], rows.size)
+    chosen = np.zeros((2, layer.max(initial=-1) + 1))  # of each layer; gradients do not say it
+    for of_layer, name in zip(chosen, ("experts", "topk"), strict=True):
+        np.maximum.at(of_layer, layer, graph.attributes[name][rows])
+    experts, topk = chosen.astype(np.int64)[:, layer]
+    return experts, topk
 
 
 def _latency(wires: Wires, libraries: Floats) -> Floats:

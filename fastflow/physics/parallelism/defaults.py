@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import map_values
 from fastflow.core.tables import Bools, Inputs, Ints
-from fastflow.physics.parallelism.options import AUTO, BUFFER, DISPATCHER, FLEX, FOLDS, MICROBATCH
+from fastflow.physics.parallelism.options import ALL_GATHER, AUTO, BUFFER, DISPATCHER, FLEX, FOLDS, MICROBATCH
 from fastflow.physics.workload import family_of, has_layer_runs
 
 
@@ -103,6 +103,14 @@ def sends_once(inputs: Inputs) -> Bools:
     )
     deduplicates: Bools = (requested == FLEX) | ((requested == AUTO) & limits_groups)
     return deduplicates & has_experts(inputs) if deduplicates.any() else deduplicates
+
+
+def gathers_tokens(inputs: Inputs) -> Bools:
+    """Return whether all ranks that share experts get all tokens (`parallel.token_dispatcher`), (points,)."""
+    if DISPATCHER not in inputs:
+        return np.zeros(inputs["model.name"].size, dtype=np.bool_)
+    gathers: Bools = inputs[DISPATCHER] == ALL_GATHER
+    return gathers & has_experts(inputs) if gathers.any() else gathers
 
 
 def has_experts(inputs: Inputs) -> Bools:

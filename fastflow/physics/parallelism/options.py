@@ -16,5 +16,5 @@ MICROBATCH, BUFFER = "microbatch", "buffer"
 REDUCES = (AUTO, MICROBATCH, "step", BUFFER)
 P2P, A2A = "p2p", "a2a"
 CP_COMM_TYPES = (P2P, A2A)
-DISPATCHER, FLEX = "parallel.token_dispatcher", "flex"
-DISPATCHERS = (AUTO, "alltoall", FLEX)
+DISPATCHER, FLEX, ALL_GATHER = "parallel.token_dispatcher", "flex", "allgather"
+DISPATCHERS = (AUTO, "alltoall", FLEX, ALL_GATHER)

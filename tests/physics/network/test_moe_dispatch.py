@@ -74,6 +74,31 @@ def test_the_dispatcher_decides_and_groups_choose_it():
     assert in_a_framework["ep_comm_exposed_s"][0] > 1.3 * flex
 
 
+def test_all_tokens_go_to_all_ranks(compose):
+    """An all-gather and a reduce-scatter of 8 ranks' tokens: as bytes of 8 choices, whatever tokens choose."""
+
+    def sent(dispatcher, topk):
+        asked = (*SMALL, f"model.topk={topk}", f"parallel.token_dispatcher={dispatcher}")
+        return sum(predict(columns_of(compose(*asked).items())).communication.sent)[0]
+
+    one, two = sent("alltoall", 1), sent("alltoall", 2)
+    expected = one + 7 * (two - one)  # what else is sent does not follow from topk
+    assert [sent("allgather", topk) for topk in (1, 2, 4, 8)] == pytest.approx([expected] * 4, rel=1e-6)
+
+
+@pytest.mark.parametrize("topk", [1, 4])
+def test_an_all_gather_is_no_faster_than_its_links(compose, topk):
+    asked = (*SMALL, f"model.topk={topk}", "parallel.token_dispatcher=allgather")
+    given = columns_of(compose(*asked).items())
+    found = predict(given)
+    rows = np.flatnonzero(found.shards.waited == ALL_TO_ALL)
+    tokens = found.shards.sync.bytes[rows] / topk  # of a rank
+    inter = found.chip.inter.bandwidth[0] * given["net.inter.utilization"][0]
+    assert rows.size
+    # the other machine's four ranks' tokens go to a machine over its four links
+    assert (found.communication.exchanges.sync_s[rows] > tokens / inter).all()
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
