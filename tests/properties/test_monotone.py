@@ -229,6 +229,7 @@ def test_no_budget_more_makes_experts_slower(
     routing = {
         "tokens": tokens, "topk": topk, "experts": experts, "local": experts // ways, "exponent": exponent,
         "least": 0, "random": False, "scattered": False, "grouped": False,
+        "most": 0,
     }  # fmt: skip
     product = {
         "inner": sides[0], "cols": sides[1], "stored": sides[1], "of_weights": of_weights, "size": 2.0,

@@ -95,6 +95,7 @@ OF_TRANSFORMERS = {
     "parallel.offload": ["none", "all", "optimizer,activations", "x"],
     "model.teacher.layers": ["0,4", "-1", "x"], "model.teacher.hidden": ["0", "4096", "7"],
     "model.teacher.heads": ["0", "32", "3"], "model.teacher.experts": ["0", "8"],
+    "model.capacity_factor": ["0", "1.25", "-1", "x"], "model.pad_to_capacity": ["true", "x"],
     "parallel.token_dispatcher": ["alltoall", "flex,allgather", "x"],
     "parallel.host_launch_time": ["'0 s'", "'10 us'", "1e-5", "'-1 s'", "x"],
     "parallel.host_bandwidth": ["'25 GB/s'", "'0 GB/s'", "'1 TB'", "5"], "parallel.overlap": ["true", "{}"],

@@ -75,7 +75,7 @@ def test_the_dispatcher_decides_and_groups_choose_it():
 
 
 def test_all_tokens_go_to_all_ranks(compose):
-    """An all-gather and a reduce-scatter of 8 ranks' tokens: as bytes of 8 choices, whatever tokens choose."""
+    """An all-gather and a reduce-scatter of 8 ranks' tokens: bytes of 8 choices, whatever tokens choose."""
 
     def sent(dispatcher, topk):
         asked = (*SMALL, f"model.topk={topk}", f"parallel.token_dispatcher={dispatcher}")

@@ -14,6 +14,9 @@ scores), so the tokens of an expert follow a binomial distribution.
 Of experts of equal load, those of the last device come first, or, where loads are *scattered*, any: rows of
 the benchmark differ in it, perhaps by how its sort orders equal keys.
 
+*Capacity*: an expert takes no more than `most` rows; the other tokens that chose it are dropped (Switch
+Transformer, arXiv:2101.03961, section 2.2).
+
 *Grouped*: these loads behind DeepSeek-V3's gate (`gate_of_groups.py`); the device with the first experts is
 timed.
 
@@ -59,6 +62,7 @@ class Routings(NamedTuple):
     random: Bools  # tokens choose at random, whatever the exponent
     scattered: Bools  # left-over tokens go to experts of any device, not those of the last one
     grouped: Bools  # behind a gate that limits a token to `CHOSEN_GROUPS` of `GROUPS`
+    most: Ints  # rows of each expert, beyond which tokens are dropped; 0: no limit
 
 
 class Loads(NamedTuple):
@@ -230,6 +234,13 @@ def _pad_experts(least: int, local: int, tokens: Floats, count: Floats, first: i
     return groups
 
 
+@lean_kernel
+def _drop_tokens(most: int, tokens: Floats, first: int, groups: int) -> None:
+    """Leave every expert `most` rows at most; 0: all that it has."""
+    for group in range(first, groups if most > 0 else first):
+        tokens[group] = min(tokens[group], most)
+
+
 @kernel
 def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Floats, Floats]:
     """Return the columns of the routings' loads."""
@@ -250,6 +261,7 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
                 groups = _list_loads(loads[:local], 1.0, tokens, counts, groups)
             else:
                 groups = _assign_evenly(-(-choices // devices), local, tokens, counts, groups)
+            _drop_tokens(routings.most[i], tokens, group[i], groups)
             if least > 0:
                 groups = _pad_experts(least, local, tokens, counts, group[i], groups)
             group[i + 1] = groups
@@ -285,6 +297,7 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
                     loads[listed] = count[r]
                     listed += 1
             groups = _list_loads(loads, 1.0 / draws, tokens, counts, groups)
+        _drop_tokens(routings.most[i], tokens, group[i], groups)
         if least > 0:
             groups = _pad_experts(least, local, tokens, counts, group[i], groups)
         group[i + 1] = groups
@@ -318,7 +331,18 @@ _cache = threading.local()
 _NO_INTS = np.zeros(0, dtype=np.int64)
 _NO_FLAGS = np.zeros(0, dtype=np.bool_)
 _EMPTY = (
-    Routings(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, np.zeros(0), _NO_INTS, _NO_FLAGS, _NO_FLAGS, _NO_FLAGS),
+    Routings(
+        _NO_INTS,
+        _NO_INTS,
+        _NO_INTS,
+        _NO_INTS,
+        np.zeros(0),
+        _NO_INTS,
+        _NO_FLAGS,
+        _NO_FLAGS,
+        _NO_FLAGS,
+        _NO_INTS,
+    ),
     Loads(np.zeros(1, dtype=np.int64), np.zeros(0), np.zeros(0)),
 )
 

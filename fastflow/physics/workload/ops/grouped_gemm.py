@@ -55,6 +55,15 @@ POWER_LAW = Column(
     "model.power_law", "float", "",
     "exponent of the power law of the experts' loads; 0: as model.random_routing says", 0.0, MAX_POWER_LAW,
 )  # fmt: skip
+CAPACITY = Column(
+    "model.capacity_factor", "float", "",
+    "tokens that an expert takes at most, over their mean; further ones are dropped"
+    " (moe_expert_capacity_factor of Megatron-LM); 0: no limit", 0.0, 1e6,
+)  # fmt: skip
+PADDED = Column(
+    "model.pad_to_capacity", "bool", "",
+    "true: every expert computes as many rows as it may take (moe_pad_expert_input_to_capacity)",
+)  # fmt: skip
 SHARED_EXPERTS = Column(
     "model.shared_experts", "int", "", "shared experts of the same size, which every token uses", 0.0, 64.0
 )
@@ -66,7 +75,7 @@ def mixture(
     tokens: Size, topk: Size, experts: Size, local: Size, power_law: Floats | float, gated: bool = False,
     least: Size = 0, triton: bool = False, plain: bool = False, library: int = COMPARED, recent: bool = False,
     random: Bools | bool = False, scattered: bool = False, grouped: bool = False, reread: Size = 0,
-    of_aiter: bool = False, fused: bool = False,
+    of_aiter: bool = False, fused: bool = False, capacity: Floats | float = 0.0,
 ) -> Attributes:  # fmt: skip
     """Return the attributes of kernels of an expert layer: `Node.attributes`.
 
@@ -77,11 +86,13 @@ def mixture(
     products, see `timing.moe.expert_tiles`; recent: routing kernels of TensorRT-LLM 1.3; random: tokens
     choose at random where power_law is 0; scattered, grouped: see `Routings`; reread: weights of an expert
     that a benchmark reads again and again, 0 for cold ones; of_aiter: products are those of aiter, which fuse
-    the gate and sum a token's rows; fused: both in one kernel.
+    the gate and sum a token's rows; fused: both in one kernel; capacity: rows that an expert takes at most,
+    over their mean, 0 for all.
     """
     rare: dict[str, Any] = {
         "library": library, "recent": recent, "random": random & (power_law == 0.0), "scattered": scattered,
         "grouped": grouped, "reread": reread, "aiter": of_aiter, "fused": fused,
+        "capacity": capacity,
     }  # fmt: skip
     return {
         "tokens": tokens, "topk": topk, "experts": experts, "local": local, "power_law": power_law,
@@ -103,16 +114,20 @@ def routings(share: Share) -> Routings:
         return np.asarray(-(-share.attributes[name].astype(np.int64) // shards))
 
     experts, local = per_device("experts"), per_device("local", share.group_shards)
+    tokens, topk = per_device("tokens", share.row_shards * share.num_microbatches), per_device("topk")
+    experts = -(-experts // local) * local  # the same number on each device
+    capacity = rare_attribute(share, "capacity") * (tokens * topk / experts)
     return Routings(
-        tokens=per_device("tokens", share.row_shards * share.num_microbatches),
-        topk=per_device("topk"),
-        experts=-(-experts // local) * local,  # the same number on each device
+        tokens=tokens,
+        topk=topk,
+        experts=experts,
         local=local,
         exponent=share.attributes["power_law"],
         least=per_device("least"),
         random=rare_attribute(share, "random") > 0.0,
         scattered=rare_attribute(share, "scattered") > 0.0,
         grouped=rare_attribute(share, "grouped") > 0.0,
+        most=np.ceil(capacity).astype(np.int64),
     )
 
 

@@ -64,16 +64,16 @@ def whole_numbers(*values):
     return np.array(values, dtype=np.int64)
 
 
-def routing_of(tokens, topk, experts, local, exponent=0.0, least=0, *flags):
+def routing_of(tokens, topk, experts, local, exponent=0.0, least=0, *flags, most=0):
     """Return a routing; flags: random, scattered, grouped."""
     sizes = map(whole_numbers, (tokens, topk, experts, local))
     flags = (column([flag], np.bool_) for flag in (*flags, False, False, False)[:3])
-    return Routings(*sizes, column([exponent]), whole_numbers(least), *flags)
+    return Routings(*sizes, column([exponent]), whole_numbers(least), *flags, whole_numbers(most))
 
 
-def loads_of(*routing):
+def loads_of(*routing, most=0):
     """Return how many experts of the busiest device have a load, for each load there is."""
-    loads, place = expert_loads(routing_of(*routing))
+    loads, place = expert_loads(routing_of(*routing, most=most))
     (own,) = (slice(*loads.group[place[0] : place[0] + 2]) for _ in place)
     each = Counter()
     for load, many in zip(loads.tokens[own], loads.experts[own], strict=True):
@@ -142,13 +142,28 @@ def test_one_expert_in_each_group_gives_the_first_experts_all_tokens():
     assert loads_of(100, 2, 8, 1, 1.2, 0, False, True, True) == {100: 1}
 
 
+@given(routings(), st.integers(1, 60))
+@cases(90)
+def test_an_expert_drops_what_exceeds_its_capacity(routing, most):
+    """Of the busiest device: its experts have the tokens that chose them, up to the limit."""
+    *sizes, exponent, _, at_random, scattered = routing
+    free = loads_of(*sizes, exponent, 0, at_random, scattered)
+    limited = Counter()
+    for load, many in free.items():
+        limited[min(load, most)] += many
+    got = loads_of(*sizes, exponent, 0, at_random, scattered, most=most)
+    assert got.keys() == limited.keys()
+    assert all(near(got[load], limited[load]) for load in got)
+
+
 @given(st.lists(routings(), min_size=1, max_size=6))
 @cases(30)
 def test_every_routing_has_its_own_loads(several):
     *sizes, exponents, least, at_random, scattered = zip(*several, strict=True)
     columns = [column(values, np.int64) for values in (*sizes, least)]
     flags = (column(flag, np.bool_) for flag in (at_random, scattered, [False] * len(several)))
-    loads, place = expert_loads(Routings(*columns[:4], column(exponents), columns[4], *flags))
+    unlimited = np.zeros(len(several), dtype=np.int64)
+    loads, place = expert_loads(Routings(*columns[:4], column(exponents), columns[4], *flags, unlimited))
     rows = mean_rows(loads)[place]
     for i, (tokens, topk, experts, local, exponent, least, *flags) in enumerate(several):
         own = loads_of(tokens, topk, experts, local, exponent, least, *flags)

@@ -138,6 +138,8 @@ SIZES = (
     ),
     grouped_gemm.POWER_LAW,
     grouped_gemm.RANDOM,
+    grouped_gemm.CAPACITY,
+    grouped_gemm.PADDED,
     count("model.vocabulary", "tokens in the vocabulary"),
     count(
         "model.loss_chunks", "chunks of tokens of losses that work in chunks; 0: the number of their authors",
@@ -219,6 +221,7 @@ DEFAULTS: Mapping[str, Any] = {
     "model.query_latent": 0, "model.rotary": 0, "model.window": 0, "model.ffn": 0, "model.expert_ffn": 0,
     "model.experts": 0, "model.topk": 0, "model.expert_groups": 0, "model.topk_groups": 0,
     "model.shared_ffn": 0, "model.power_law": 0.0, grouped_gemm.RANDOM.name: True,
+    grouped_gemm.CAPACITY.name: 0.0, grouped_gemm.PADDED.name: False,
     "model.density": 0.0, "model.index_heads": 0, "model.index_dim": 0, "model.index_topk": 0,
     "model.index_block": 0, "model.compression": 0, "model.output_latent": 0, "model.output_groups": 0,
     "model.linear_heads": 0, "model.linear_key_heads": 0, "model.linear_key_dim": 0,
@@ -280,6 +283,8 @@ class Sizes(NamedTuple):
     adapter_rank: Size
     power_law: Any
     random_routing: Any
+    capacity_factor: Any
+    pad_to_capacity: Any
     vocabulary: Size
     loss_chunks: Size
     positions: Size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,16 +64,38 @@ def _names(gated: bool) -> tuple[str, str, str]:
     return ("gate and up", "gate", "down") if gated else ("up", "activation", "down")
 
 
+class _Routed(NamedTuple):
+    """The rows of a mixture's experts."""
+
+    tokens: Size  # whose choices experts compute, padding included
+    power_law: Any  # of their loads
+    random: Any
+    capacity: Any  # of an expert over the mean; 0: no limit
+
+
+def _routed(size: Sizes) -> _Routed:
+    """Return the rows of experts: padded ones have those of more tokens, and all of them as many."""
+    if not np.any(size.capacity_factor):
+        return _Routed(size.tokens, size.power_law, size.random_routing, 0)
+    pads = size.pad_to_capacity & (size.capacity_factor > 0.0)
+    tokens = np.ceil(size.tokens * np.where(pads, size.capacity_factor, 1.0)).astype(np.int64)
+    capacity = np.where(pads, 0.0, size.capacity_factor)
+    of_all = int(tokens) if tokens.ndim == 0 else tokens
+    return _Routed(of_all, np.where(pads, 0.0, size.power_law), size.random_routing & ~pads, capacity)
+
+
 def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
     """Return the nodes of an expert layer on the output of `read`, and the nodes whose sum is its output."""
     gated, kind = bool(points["model.gated"][0]), str(points["model.activation"][0])
     biased = str(points["model.biases"][0]) == ALL
-    rows, topk, ffn = size.tokens * size.topk, size.topk, size.expert_ffn
+    topk, ffn = size.topk, size.expert_ffn
+    choices = _routed(size)
+    rows = choices.tokens * topk
     is_latent = bool(np.any(np.asarray(size.expert_latent) > 0))
     width, columns = (size.expert_latent, _LATENT) if is_latent else (size.hidden, HIDDEN)
     attributes = grouped_gemm.mixture(
-        size.tokens, topk, size.experts, size.experts, size.power_law,
-        random=size.random_routing,
+        choices.tokens, topk, size.experts, size.experts, choices.power_law, random=choices.random,
+        capacity=choices.capacity,
     )  # fmt: skip
     up, middle, down = _names(gated)
 
