@@ -16,6 +16,14 @@ from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.flop_conventions import WORDS, counted_flop, read_convention
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
+from fastflow.analysis.measurements.layout_words import (
+    RECOMPUTATIONS,
+    SCHEDULES,
+    ZERO,
+    is_hidden,
+    noted_modules,
+    recomputation,
+)
 from fastflow.analysis.measurements.predict import PredictedRows, results_of_rows
 from fastflow.analysis.measurements.recipes import HIDDEN, OVERLAP, TABLES, RecipeRuns
 from fastflow.config.composer import Composer
@@ -24,13 +32,12 @@ from fastflow.config.model_inputs import Scalar, convert
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Columns, Floats, Ints, take
 from fastflow.engine.grid.run import Run
-from fastflow.physics.parallelism.options import AUTO, CP_COMM_TYPES, SCHEDULES
+from fastflow.physics.parallelism.options import AUTO, CP_COMM_TYPES
 from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, parse
-from fastflow.physics.parallelism.virtual_stages import BALANCED, SELECTIVE, divides
+from fastflow.physics.parallelism.virtual_stages import BALANCED, divides
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
-from fastflow.physics.workload.recompute_modules import MODULES
 from fastflow.schema import find_input
 
 if TYPE_CHECKING:
@@ -40,16 +47,7 @@ _RECOMPUTE = "parallel.recompute"
 _RATE = "chip.pinned.inter_Bps"
 _TFLOPS, _CONVENTION = "tflops_per_gpu", "flops_convention"
 _ZERO_KEY, _PATTERN, _SPLIT = "parallel.zero_stage", "model.pattern", "parallel.pipeline_partition"
-_SCHEDULE = "parallel.schedule"
-_SCHEDULES = {name: name for name in SCHEDULES} | {
-    "zb-h1": "zero-bubble", "zb-h2": "zb-2p", "zbv": "zb-v", "zbvzerobubble": "zb-v",
-    "dualpipev": "dualpipe-v", "interleaved1f1b": "interleaved",
-}  # fmt: skip
-"""Names of schedules, with those of PyTorch and of their papers."""
-_RECOMPUTATIONS = f"none, selective, full, a number of layers, or some of {', '.join(MODULES)}"
 _MAX_DEGREE = 1e6  # of a degree, and of devices
-_ZERO = {"ddp": 0, "zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "fsdp2": 3, "hsdp": 3}
-"""Name of a kind of data parallelism to the stage of ZeRO."""
 OF_FILE = ("layers", "hidden", "dtype")
 """Result columns that are columns of a file already."""
 STRUCTURE = {
@@ -69,7 +67,6 @@ _VIRTUAL = "virtual stages"  # of a strategy: no key, but the meaning of two col
 _BILLIONS = np.array([0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0])  # of parameters, at least
 _REVISION = re.compile(r"@[0-9a-f]{7,}|\s*\([^()]*\)")
 _WORD = re.compile(r"[a-z0-9_]+")
-_NOTED = re.compile(r"recompute[ _-]modules[: ]+([a-z_]+(?: ?[+/&] ?[a-z_]+)*)")
 _YEAR = re.compile(r"(?<![0-9])20[12][0-9](?![0-9])")
 
 
@@ -90,7 +87,7 @@ class TrainingRuns(RecipeRuns):
     keys_of_columns: ClassVar[Mapping[str, str]] = {
         "dtype": "model.dtype", "dp_kind": _ZERO_KEY, "recompute": _RECOMPUTE,
         "attention_kernel": "model.attention_kernel", "overlap": OVERLAP,
-        "cp_comm_type": "parallel.cp_comm_type", "schedule": _SCHEDULE,
+        "cp_comm_type": "parallel.cp_comm_type", "schedule": "parallel.schedule",
         "vp": _VIRTUAL, "interleave": _VIRTUAL, **dict.fromkeys(FIRST_DENSE, _PATTERN),
     }  # fmt: skip
     other_columns = (
@@ -169,8 +166,8 @@ class TrainingRuns(RecipeRuns):
         # more experts' ranks than data parallelism has: TP's are among them (expert_tensor_parallel_size 1)
         self._set_input("parallel.expert_tensor_parallel", np.zeros(self.rows, np.bool_), (cp * dp) % ep > 0)
         self._read_pipelines(pp * vp)
-        self._read_word("dp_kind", _ZERO_KEY, _ZERO)
-        self._read_word("schedule", _SCHEDULE, _SCHEDULES, whole=True)
+        self._read_word("dp_kind", _ZERO_KEY, ZERO)
+        self._read_word("schedule", "parallel.schedule", SCHEDULES, whole=True)
         self._read_word(
             "cp_comm_type", "parallel.cp_comm_type", {name: name for name in CP_COMM_TYPES}, whole=True
         )
@@ -189,10 +186,10 @@ class TrainingRuns(RecipeRuns):
 
         Parts of layers by Megatron's names go before the word: in its cell, or in a note.
         """
-        self._read_words("recompute", _RECOMPUTE, _recomputation, _RECOMPUTATIONS)
+        self._read_words("recompute", _RECOMPUTE, recomputation, RECOMPUTATIONS)
         words, is_set = self.inputs[_RECOMPUTE]
         if "notes" in self.file.columns:
-            noted = np.array([_noted_modules(note) for note in self._cells("notes")])
+            noted = np.array([noted_modules(note) for note in self._cells("notes")])
             has_note = (noted != "") & (~is_set | (words == "selective"))
             has_note &= ~self._is_overridden(_RECOMPUTE)
             words, is_set = np.where(has_note, noted, words), is_set | has_note
@@ -214,7 +211,7 @@ class TrainingRuns(RecipeRuns):
         known = f"none, all, or some of {' '.join(HIDDEN)}"
         for name in HIDDEN:
             key = f"{OVERLAP}.{name}"
-            self._read_words("overlap", key, partial(_is_hidden, name), known)
+            self._read_words("overlap", key, partial(is_hidden, name), known)
         self._read_hidden()
 
     def _read_model(self) -> None:
@@ -361,32 +358,6 @@ class TrainingRuns(RecipeRuns):
 def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:
     """Write a layout in the notation of strategies."""
     return str(Strategy(TENSOR, tp=tp, cp=cp, ep=ep, dp=dp, pp=pp, chunks=vp))
-
-
-def _recomputation(text: str) -> Scalar:
-    """Return what a cell recomputes: modules, or its first word; raises InputError for unknown words."""
-    first, *others = *_WORD.findall(text.lower()), ""
-    modules = [word for word in (first, *others) if word in MODULES]
-    if modules and (first in modules or first == SELECTIVE):
-        return "+".join(dict.fromkeys(modules))
-    return convert(_RECOMPUTE, first)
-
-
-def _noted_modules(note: str) -> str:
-    """Return the modules that a note says are recomputed; "" for others."""
-    said = _NOTED.search(note.lower())
-    words = _WORD.findall(said[1]) if said else []
-    return "+".join(dict.fromkeys(words)) if words and set(words) <= set(MODULES) else ""
-
-
-def _is_hidden(name: str, text: str) -> bool:
-    """Say whether an exchange is in a list; raises KeyError for unknown words."""
-    words = _WORD.findall(text.lower())
-    if words in (["none"], ["all"]):
-        return words == ["all"]
-    if not words or not set(words) <= set(HIDDEN):
-        raise KeyError(text)
-    return name in words
 
 
 def _pattern(first_dense: int, layers: int, default: str) -> str:
