@@ -133,7 +133,7 @@ def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
     for stage in range(stages if update_s > 0.0 else 0):
         # a stage that updates alone may have begun later than the first one
         ends = [block.end for block in schedule.blocks if block.stage == stage]
-        ends += [one.end for one in schedule.sums.values() if one.stage == stage]
+        ends += [part.end for part in schedule.sums.values() if part.stage == stage]
         start = max(total, *ends)
         add(stage, 0, start, start + update_s, PHASES[UPDATE], phase=PHASES[UPDATE])
     return events

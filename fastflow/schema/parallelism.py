@@ -139,7 +139,7 @@ PARALLEL: tuple[Column, ...] = (
         "parallel.host_launch_time",
         "s",
         "time in which the host launches a kernel of a transformer, one after the other; a device waits"
-        " where its kernels are shorter; 0 s: any number at once (captured graphs, compiled programs)",
+        " where its kernels are shorter; 0: any number at once (captured graphs, compiled programs)",
     ),
     positive("parallel.host_bandwidth", "B/s", "bandwidth of a device's link to its host, one direction"),
     positive(

@@ -180,7 +180,7 @@ def _write_block(
             recompute_s -= layers.once[index] - layers.waits[ONCE, WEIGHTS, index]
         blocks.forward_s[v] += count * layers.forward[index]
         blocks.input_s[v] += count * layers.backward[index] + recompute * recompute_s
-        blocks.input_s[v] += (count - recompute) * layers.again[index]
+        blocks.input_s[v] += (count - recompute) * layers.recomputed[index]
         blocks.weight_s[v] += count * layers.weight[index]
         forward_launches += count * layers.launches[FORWARD, index]
         backward_launches += count * layers.launches[BACKWARD, index]

@@ -77,10 +77,10 @@ class LayerTimes(NamedTuple):
     weight: Floats  # kernels that only the update reads: weight gradients [s]
     update: Floats  # without gathers of the updated weights [s]
     gather: Floats  # of the weights whose update is sharded [s]
-    again: Floats  # of the forward pass, kernels of modules that are recomputed, with their waits [s]
+    recomputed: Floats  # of the forward pass, kernels of modules that are recomputed, with their waits [s]
     once: Floats  # of the forward pass, kernels that no recomputation repeats, with their waits [s]
     waits: Floats  # exposed communication [s], (3 phases, ONCE and AGAIN, waits, layers)
-    launches: Floats  # of kernels forward, backward and of `again`, (3, layers)
+    launches: Floats  # of kernels forward, backward and of `recomputed`, (3, layers)
 
 
 class _Rows(NamedTuple):
@@ -189,7 +189,7 @@ def _empty_layers(first: Ints) -> LayerTimes:
         weight=np.zeros(layers),
         update=np.zeros(layers),
         gather=np.zeros(layers),
-        again=np.zeros(layers),
+        recomputed=np.zeros(layers),
         once=np.zeros(layers),
         waits=np.zeros((AGAIN + 1, _KINDS, layers)),
         launches=np.zeros((3, layers)),
@@ -202,16 +202,16 @@ def _leave_modules(rows: _Rows, of_module: Ints, modules: int) -> bool:
 
     modules: as bits. Weights are gathered once for recomputation and the backward pass, in the latter.
     """
-    found = False
+    has_any = False
     for row in range(rows.begin, rows.end if modules > 0 else rows.begin):
-        found |= is_again(of_module[row], modules)
-    for row in range(rows.begin, rows.end if found else rows.begin):
+        has_any |= is_again(of_module[row], modules)
+    for row in range(rows.begin, rows.end if has_any else rows.begin):
         if is_again(of_module[row], modules):
             rows.waiting[WEIGHTS, row - rows.begin] = 0.0
         else:
             rows.launched[row] = 0.0
             rows.waiting[:, row - rows.begin] = 0.0
-    return found
+    return has_any
 
 
 @kernel
@@ -275,7 +275,7 @@ def walk_layers(
                     if is_again(of_module[i], modules[p]):
                         out.launches[2, index] += graph.launches.repeat[i]
                 if _leave_modules(rows, of_module, modules[p]):
-                    out.again[index] += _attribute_waits(rows, out.waits[AGAIN, :, index])
+                    out.recomputed[index] += _attribute_waits(rows, out.waits[AGAIN, :, index])
             else:
                 out.backward[index] += total - side
                 out.weight[index] += side

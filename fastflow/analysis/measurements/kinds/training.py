@@ -318,9 +318,9 @@ class TrainingRuns(RecipeRuns):
         results = results_of_rows(inputs)
         timed = self.is_by_rate[rows] & ~np.isnan(results["time_s"])
         if timed.any():
-            which, own = rows[timed], take(inputs, np.flatnonzero(timed))
-            rate = 1e12 * self.tflops[which] * own["system.devices"]
-            self.measured[which] = counted_flop(own, self.conventions[which]) / rate
+            which, of_rows = rows[timed], take(inputs, np.flatnonzero(timed))
+            rate = 1e12 * self.tflops[which] * of_rows["system.devices"]
+            self.measured[which] = counted_flop(of_rows, self.conventions[which]) / rate
         num_weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
         size_class = _BILLIONS[np.searchsorted(_BILLIONS, num_weights / 1e9, side="right") - 1]
         billions = {"parameters_billions": np.where(np.isnan(num_weights), np.nan, size_class)}

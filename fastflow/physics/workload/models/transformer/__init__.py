@@ -95,10 +95,10 @@ def _order(inputs: Inputs) -> Order:
         return order
     layers = []
     for p in range(has.size):
-        own = order.layer[order.offset[p] : order.offset[p + 1]]
+        of_model = order.layer[order.offset[p] : order.offset[p + 1]]
         stack = np.ones(inputs[TEACHER_LAYERS][p], dtype=np.int64)
-        below = np.concatenate([[0], stack, [2]]) if has[p] else own[:0]
-        layers.append(np.concatenate([below, own + (GRAPH_LAYERS if has[p] else 0)]))
+        below = np.concatenate([[0], stack, [2]]) if has[p] else of_model[:0]
+        layers.append(np.concatenate([below, of_model + (GRAPH_LAYERS if has[p] else 0)]))
     offset = np.concatenate([[0], np.cumsum([layer.size for layer in layers])])
     return Order(offset.astype(np.int64), np.concatenate(layers))
 

@@ -75,9 +75,9 @@ def teacher_structure(inputs: Inputs) -> tuple[Bools, ...]:
 
 def _inputs_of(inputs: Inputs) -> Inputs:
     """Return the inputs of teachers as those of a model."""
-    own = {key.removeprefix(TEACHER): inputs[key] for key in DEFAULTS}
+    stated = {key.removeprefix(TEACHER): inputs[key] for key in DEFAULTS}
     model = dict(without_adapters(inputs))
-    for name, values in own.items():
+    for name, values in stated.items():
         model[f"model.{name}"] = np.where(values > 0, values, model[f"model.{name}"])
     has_experts = model["model.experts"] > 1
     model[PATTERN] = np.where(has_experts, EXPERTS, DENSE)
@@ -133,9 +133,9 @@ def divided_of_teachers(inputs: Inputs) -> Iterator[tuple[str, str, Ints]]:
     has = has_teacher(inputs)
     if not has.any():
         return
-    own = _inputs_of(inputs)
+    teachers = _inputs_of(inputs)
     for axis, name in (("tp", "heads"), ("ep", "experts")):
-        size = np.where(has, own[f"model.{name}"], 0)
+        size = np.where(has, teachers[f"model.{name}"], 0)
         yield axis, f"{TEACHER}{name}", np.where((name == "heads") | (size > 1), size, 0)
     yield "pp", f"the number of stages with a teacher ({LAYERS})", np.where(has, 1, 0)
 
@@ -145,7 +145,7 @@ def invalid_teachers(inputs: Inputs) -> Iterator[tuple[Bools, str, str, str]]:
     has = has_teacher(inputs)
     if not has.any():
         return
-    own = _inputs_of(inputs)
+    teachers = _inputs_of(inputs)
     yield has & ~inputs["model.training"], LAYERS, "model.training", "0 with model.training=false"
     if PREFERENCE in inputs:
         pairs = inputs[PREFERENCE] != "none"
@@ -153,10 +153,10 @@ def invalid_teachers(inputs: Inputs) -> Iterator[tuple[Bools, str, str, str]]:
     if LOSS in inputs:
         whole = np.isin(inputs[LOSS], LOSSES[:2])
         yield has & ~whole, LAYERS, LOSS, f"0 with {LOSS}={{}}, whose logits are never all in memory"
-    hidden, heads = own["model.hidden"], own["model.heads"]
-    wrong = has & (own["model.head_dim"] == 0) & (hidden % np.maximum(heads, 1) > 0)
+    hidden, heads = teachers["model.hidden"], teachers["model.heads"]
+    wrong = has & (teachers["model.head_dim"] == 0) & (hidden % np.maximum(heads, 1) > 0)
     yield wrong, f"{TEACHER}heads", f"{TEACHER}hidden", f"a divisor of {TEACHER}hidden={{}}"
-    groups = np.where(own["model.kv_heads"] > 0, own["model.kv_heads"], heads)
+    groups = np.where(teachers["model.kv_heads"] > 0, teachers["model.kv_heads"], heads)
     yield has & (heads % groups > 0), f"{TEACHER}kv_heads", f"{TEACHER}heads", "a divisor of the {} heads"
-    few = has & (own["model.experts"] > 1) & (own["model.topk"] > own["model.experts"])
+    few = has & (teachers["model.experts"] > 1) & (teachers["model.topk"] > teachers["model.experts"])
     yield few, f"{TEACHER}topk", _EXPERTS, "at most the {} experts"
