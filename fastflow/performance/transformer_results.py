@@ -48,7 +48,9 @@ def transformer_columns(prediction: Prediction, kernel_s: Floats) -> Columns:
         ),
         "microbatch": inputs["model.batch"] // (rows * pipe.microbatches),
         "schedule": np.where(
-            inputs["parallel.schedule"] == DUALPIPE, DUALPIPE, np.array(SCHEDULES)[pipe.order]
+            (inputs["parallel.schedule"] == DUALPIPE) & (blocks.plan.chunks == 2),
+            DUALPIPE,
+            np.array(SCHEDULES)[pipe.order],
         ),
         "recompute": np.where(inputs[RECOMPUTE] == AUTO, NONE, inputs[RECOMPUTE]),
         "zero": zero_stage(inputs),

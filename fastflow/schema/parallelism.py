@@ -217,7 +217,8 @@ PARALLEL: tuple[Column, ...] = (
     text(
         "parallel.schedule",
         "order of micro-batches in a pipeline; in transformers, 1f1b is interleaved where stages have"
-        " chunks; those after it are for transformers only; zb-v and dualpipe-v have two chunks a stage",
+        " chunks; all but gpipe and 1f1b are for transformers only; zb-v and dualpipe-v have two chunks a"
+        " stage, dualpipe an even number of stages without chunks",
         SCHEDULES,
     ),
     Column(

@@ -24,10 +24,11 @@ from fastflow.physics.workload.graph import model_flop
 from fastflow.physics.workload.precision import precision
 
 MODEL, HARDWARE, CAUSAL, FULL, EMBEDDING = WORDS = ("model", "hardware", "causal", "full", "embedding")
+CONVENTIONS = f"{MODEL} or {HARDWARE}, {CAUSAL} or {FULL}, and perhaps {EMBEDDING}"
 _PAIRS = ({MODEL, HARDWARE}, {CAUSAL, FULL})
 _WORD = re.compile(r"[a-z]+")
 _SHORT = 64
-"""The part of a sequence in which no window hides a score."""
+"""Parts of a sequence that are so short that no window hides a score."""
 
 
 def read_convention(text: str) -> frozenset[str]:
@@ -38,30 +39,33 @@ def read_convention(text: str) -> frozenset[str]:
     return words
 
 
-def counted_flop(inputs: Columns, conventions: Texts) -> Floats:
+def counted_flop(inputs: Columns, conventions: Texts, repeated: Floats) -> Floats:
     """Return the operations of an iteration as conventions count them [flop], (rows,).
 
-    inputs: of rows whose models can be built, of transformers; conventions: as `read_convention` takes them.
+    inputs: of rows whose models can be built, of transformers; conventions: as `read_convention` takes them;
+    repeated: operations with recomputation, over those without.
     """
     flop = np.empty(conventions.size)
     distinct, inverse = factorize(conventions)
     for number, text in enumerate(distinct):
         rows = np.flatnonzero(inverse == number)
-        flop[rows] = _counted_flop(take(dict(inputs), rows), read_convention(text))
+        flop[rows] = _counted_flop(take(dict(inputs), rows), read_convention(text), repeated[rows])
     return flop
 
 
-def _counted_flop(inputs: Columns, words: frozenset[str]) -> Floats:
+def _counted_flop(inputs: Columns, words: frozenset[str], repeated: Floats) -> Floats:
     """Return the operations of rows with the same convention."""
     table = 6.0 * tokens_of(inputs) * inputs["model.vocabulary"] * inputs["model.hidden"]
     flop = _model_flop(inputs)
     if FULL in words:
         # attention of short sequences, of as many tokens, grows with their length alone
-        short, longer = (_model_flop(_cut(inputs, parts)) for parts in (_SHORT, _SHORT // 2))
+        length = np.maximum(inputs["model.sequence"] // _SHORT, 1)
+        short, longer = (_model_flop(_with_sequences(inputs, part * length)) for part in (1, 2))
+        tokens = inputs["model.sequence"] / (_SHORT * length)  # of them all, over those of short sequences
         causal = longer - short
-        flop = short - causal + 2.0 * _SHORT * causal
+        flop = tokens * (short - causal + 2.0 * inputs["model.sequence"] / length * causal)
     if HARDWARE in words:
-        flop = flop + np.where(_is_recomputed(inputs), (flop - table) / 3.0, 0.0)
+        flop = np.where(_is_recomputed(inputs), flop + (flop - table) / 3.0, flop * repeated)
     return flop + table if EMBEDDING in words else flop
 
 
@@ -71,10 +75,11 @@ def _model_flop(inputs: Columns) -> Floats:
     return model_flop(build_graph(fused, precision(fused)))
 
 
-def _cut(inputs: Columns, parts: int) -> Columns:
-    """Return the same tokens in shorter sequences."""
-    batch: Ints = inputs["model.batch"] * parts
-    return inputs | {"model.batch": batch, "model.sequence": inputs["model.sequence"] // parts}
+def _with_sequences(inputs: Columns, length: Ints) -> Columns:
+    """Return sequences of some length, at most twice the shortest one; of as many tokens for any length."""
+    shortest = np.maximum(inputs["model.sequence"] // _SHORT, 1)
+    batch: Ints = inputs["model.batch"] * _SHORT * shortest // length
+    return inputs | {"model.batch": batch, "model.sequence": length}
 
 
 def _is_recomputed(inputs: Columns) -> Bools:

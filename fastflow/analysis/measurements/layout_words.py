@@ -24,11 +24,13 @@ _WORD = re.compile(r"[a-z0-9_]+")
 
 def recomputation(text: str) -> Scalar:
     """Return what a cell recomputes: modules, or its first word; raises InputError for unknown words."""
-    first, *others = *_WORD.findall(text.lower()), ""
+    first, *others = _WORD.findall(text.lower()) or [""]
     modules = [word for word in (first, *others) if word in MODULES]
-    if modules and (first in modules or first == SELECTIVE):
+    if not modules:
+        return convert(RECOMPUTE, first)
+    if set(others) <= set(MODULES) and first in (*MODULES, SELECTIVE):
         return "+".join(dict.fromkeys(modules))
-    return convert(RECOMPUTE, first)
+    raise KeyError(text)
 
 
 def noted_modules(note: str) -> str:

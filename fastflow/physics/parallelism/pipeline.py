@@ -16,7 +16,7 @@ from fastflow.physics.parallelism.options import AUTO, DUALPIPE, SCHEDULES
 from fastflow.physics.parallelism.pipeline_layout import KEY as LAYOUT
 from fastflow.physics.parallelism.sharding.layout import Layouts
 from fastflow.physics.parallelism.sharding.partition import all_launches
-from fastflow.physics.parallelism.strategy import Strategies
+from fastflow.physics.parallelism.strategy import Strategies, parse
 from fastflow.physics.parallelism.virtual_stages import (
     BALANCED,
     NONE,
@@ -96,6 +96,8 @@ def microbatches(
     for i in reason.without(max_microbatches < 1):
         parts = "1 part" if rows[i] == 1 else f"{rows[i]} parts"
         allowed = f"a strategy that cuts the batch into at most {parts}, the number of sequences"
+        if inputs["parallel.schedule"][i] == DUALPIPE:
+            allowed += f", of which parallel.schedule={DUALPIPE} takes two for each d"
         conflicts: list[tuple[str, object]] = []
         if inputs.get("model.batch", rows)[i] == rows[i]:
             allowed += f" (model.batch={rows[i]})"
@@ -164,7 +166,14 @@ def invalid_schedule(
     for i in reason.without((chunks > 1) & np.isin(order, (ZERO_BUBBLE, ZERO_BUBBLE_2P))):
         allowed = "1f1b, interleaved, gpipe, zb-v or dualpipe-v, where stages have chunks"
         reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
-    for i in reason.without((stages > 1) & (chunks != 2) & np.isin(order, (ZERO_BUBBLE_V, DUALPIPE_V))):
+    folds = np.isin(order, (ZERO_BUBBLE_V, DUALPIPE_V))
+    for i in reason.without(folds & ~inputs["model.training"] & (stages * chunks > 1)):
+        allowed = "1f1b, interleaved or gpipe with model.training=false"
+        reason.add(i, rejected(Code.SCHEDULE, "parallel.schedule", schedule[i], allowed))
+    uneven = (stages > 1) & (chunks != 2)
+    for i in np.flatnonzero(schedule == DUALPIPE).tolist():
+        uneven[i] |= parse(str(inputs["parallel.strategy"][i])).chunks > 1
+    for i in reason.without(folds & uneven):
         key, value = "parallel.strategy", inputs["parallel.strategy"][i]
         allowed = f"stages of two chunks with parallel.schedule={schedule[i]}, such as p{stages[i]}x2"
         if schedule[i] == DUALPIPE:
@@ -244,7 +253,7 @@ def pipeline(
     order = map_values(ORDERS, inputs["parallel.schedule"]).astype(np.int64)
     if layer_partition is not None:
         order = np.where((strategies.chunks > 1) & (order == ONE_F_ONE_B), INTERLEAVED, order)
-        order = np.where(stages * strategies.chunks == 1, np.minimum(order, ZERO_BUBBLE), order)
+        order = np.where((stages * strategies.chunks == 1) & (order > ZERO_BUBBLE), ONE_F_ONE_B, order)
         even = inputs["parallel.pipeline_partition"] != BALANCED
         chunks = partition_layers(
             graph, layer_partition, even, recompute_of(inputs), launches * kernel_s, inputs[LAYOUT], stages,

@@ -11,7 +11,7 @@ from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.memory.layers import LayerMemory
 from fastflow.physics.parallelism.offload import Offload
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.schedule.layer_times import AGAIN, ONCE, WEIGHTS, LayerTimes
+from fastflow.physics.schedule.layer_times import AGAIN, MODULES, ONCE, WEIGHTS, LayerTimes
 from fastflow.physics.schedule.stage_blocks import BlockPlan, Blocks, BlockTimes, schedule_blocks
 from fastflow.physics.schedule.stage_order import splits_backward
 from fastflow.physics.schedule.timeline import Timeline
@@ -185,7 +185,7 @@ def _write_block(
         forward_launches += count * layers.launches[FORWARD, index]
         backward_launches += count * layers.launches[BACKWARD, index]
         backward_launches += recompute * layers.launches[FORWARD, index]
-        backward_launches += (count - recompute) * layers.launches[2, index]
+        backward_launches += (count - recompute) * layers.launches[MODULES, index]
         if layer_sums.embedding[layer]:
             blocks.tail_s[v] += count * layer_sums.reduce_s[layer]
         else:

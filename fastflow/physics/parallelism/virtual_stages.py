@@ -73,10 +73,10 @@ def _recomputed(text: str) -> tuple[int, int]:
         return words[text]
     if re.fullmatch(r"[0-9]{1,9}", text):
         return int(text), 0
-    names = text.split("+")
+    names = [MODULES[0] if name == SELECTIVE else name for name in text.split("+")]
     if not set(names) <= set(MODULES):
-        allowed = f"{', '.join(words)}, a whole number of layers, or of {', '.join(MODULES)} those of a layer"
-        raise InputError(RECOMPUTE, text, f"{allowed} (several with +)")
+        allowed = f"{', '.join(words)}, a whole number of layers, or parts of layers: {', '.join(MODULES)}"
+        raise InputError(RECOMPUTE, text, f"{allowed}; several parts joined by +")
     return 0, bits(names)
 
 

@@ -41,6 +41,8 @@ WAITS = ("tensor", "context", "expert", "weights", "gradients")
 """What a kernel waits for: exchanges by their parallelism; the last are gathers of weights, and sums of their
 gradients where every micro-batch sums its gradients."""
 _KINDS = len(WAITS)
+MODULES = 2
+"""Index of launches of modules that are recomputed, after those forward and backward."""
 ONCE, AGAIN = 3, 4
 """Indices of waits after those of the phases: of the forward pass that no recomputation repeats, and that of
 modules repeats."""
@@ -273,7 +275,7 @@ def walk_layers(
                 for i in range(begin, row):
                     out.launches[FORWARD, index] += graph.launches.repeat[i]
                     if is_again(of_module[i], modules[p]):
-                        out.launches[2, index] += graph.launches.repeat[i]
+                        out.launches[MODULES, index] += graph.launches.repeat[i]
                 if _leave_modules(rows, of_module, modules[p]):
                     out.recomputed[index] += _attribute_waits(rows, out.waits[AGAIN, :, index])
             else:

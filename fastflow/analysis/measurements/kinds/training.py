@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.flop_conventions import WORDS, counted_flop, read_convention
+from fastflow.analysis.measurements.flop_conventions import CONVENTIONS, counted_flop, read_convention
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.layout_words import (
     RECOMPUTATIONS,
@@ -129,13 +129,16 @@ class TrainingRuns(RecipeRuns):
         if not self.is_by_rate.any():
             return
         file, read = self.file, self.is_by_rate
-        self.tflops[read] = file.take(read).times(_TFLOPS, np.ones(int(read.sum()), dtype=np.bool_))
+        self.tflops = file.numbers(_TFLOPS)
+        file.refuse(
+            _TFLOPS, read & ~(self.tflops > 0.0), "operations a second of one device, in TFLOP/s above 0"
+        )
         for text in dict.fromkeys(self.conventions[read].tolist()):
             try:
                 read_convention(text)
             except KeyError:
                 unknown = read & (self.conventions == text)
-                file.refuse(_CONVENTION, unknown, f"some of {', '.join(WORDS)}, one of a pair")
+                file.refuse(_CONVENTION, unknown, CONVENTIONS)
 
     def _keys_of_columns(self) -> dict[str, str]:
         """Return the key that each column sets, except for `ffn`, which is an expert's width in mixtures."""
@@ -320,7 +323,9 @@ class TrainingRuns(RecipeRuns):
         if timed.any():
             which, of_rows = rows[timed], take(inputs, np.flatnonzero(timed))
             rate = 1e12 * self.tflops[which] * of_rows["system.devices"]
-            self.measured[which] = counted_flop(of_rows, self.conventions[which]) / rate
+            repeated = _device_flop(results)[timed]
+            repeated /= _device_flop(results_of_rows({**of_rows, _RECOMPUTE: np.full(rate.size, "none")}))
+            self.measured[which] = counted_flop(of_rows, self.conventions[which], repeated) / rate
         num_weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
         size_class = _BILLIONS[np.searchsorted(_BILLIONS, num_weights / 1e9, side="right") - 1]
         billions = {"parameters_billions": np.where(np.isnan(num_weights), np.nan, size_class)}
@@ -353,6 +358,12 @@ class TrainingRuns(RecipeRuns):
             ),
             *([f"unsaid, by default (docs/validation.md): {', '.join(counts)} rows"] if counts else []),
         ]
+
+
+def _device_flop(results: Columns) -> Floats:
+    """Return the operations of a device in an iteration [flop], (rows,)."""
+    flop: Floats = results["hardware_flops_per_device"] * results["time_s"]
+    return flop
 
 
 def _strategy(tp: int, cp: int, ep: int, dp: int, pp: int, vp: int) -> str:

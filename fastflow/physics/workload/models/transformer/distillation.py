@@ -1,9 +1,10 @@
 """Distillation: a student learns the logits of a larger, frozen teacher (Hinton et al., arXiv:1503.02531).
 
 The teacher goes through the same sequences on the same devices, forward alone, and keeps nothing for a
-backward pass. It is a decoder of the student's kind with sizes of its own. Both have the same vocabulary: the
-loss is the divergence of the two distributions of every token, beside the student's own loss, as in NVIDIA's
-ModelOpt (LogitsKLLoss, modelopt/torch/distill/losses.py) and TRL's GKDTrainer (generalized_jsd_loss).
+backward pass. It is a decoder of sizes of its own, all of whose layers are equal. Both have the same
+vocabulary: the loss is the divergence of the two distributions of every token, beside the student's own loss,
+as in NVIDIA's ModelOpt (LogitsKLLoss, modelopt/torch/distill/losses.py) and TRL's GKDTrainer
+(generalized_jsd_loss).
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from fastflow.core.tables import Bools, Inputs, Ints, single
 from fastflow.physics.workload.graph import EMBEDDING, HEAD, HIDDEN, Dims
 from fastflow.physics.workload.models.transformer.building_blocks import TOKENS, VOCABULARY, mask
 from fastflow.physics.workload.models.transformer.dimensions import LOSSES, PREFERENCE, TEACHER, sizes_of
-from fastflow.physics.workload.models.transformer.layer_kind import DENSE, EXPERTS
+from fastflow.physics.workload.models.transformer.layer_kind import ATTENTION, DENSE, EXPERTS, MOST_LAYERS
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY as PATTERN
 from fastflow.physics.workload.models.transformer.layer_pattern import times
 from fastflow.physics.workload.models.transformer.lora import adapted_layers, without_adapters
 from fastflow.physics.workload.models.transformer.losses import KEY as LOSS
 from fastflow.physics.workload.models.transformer.network import block, embedding, logits_of
+from fastflow.physics.workload.models.transformer.valid_sizes import patterns_of
 from fastflow.physics.workload.network import INPUT, Layer, Node, PassCost
 from fastflow.physics.workload.ops import pointwise
 from fastflow.physics.workload.recompute_modules import NEVER
@@ -34,11 +36,14 @@ _MEANINGS = {
     "hidden": "its columns of a token", "heads": "its attention heads",
     "kv_heads": "its heads of keys and values", "head_dim": "the size of its heads",
     "ffn": "columns of its feed-forward part", "experts": "its experts; 1: none",
-    "topk": "its experts of a token", "expert_ffn": "columns of one of its experts",
+    "topk": "its choices of experts for a token", "expert_ffn": "columns of one of its experts",
 }  # fmt: skip
 TEACHERS = tuple(
     count(
-        f"{TEACHER}{name}", meaning if name == "layers" else f"{meaning}; 0: as the model's", low=0, high=1e9
+        f"{TEACHER}{name}",
+        meaning if name == "layers" else f"{meaning}; 0: as the model's",
+        low=0,
+        high=MOST_LAYERS if name == "layers" else 1e9,
     )._replace(absent="the model has no teacher")
     for name, meaning in _MEANINGS.items()
 )
@@ -154,9 +159,23 @@ def invalid_teachers(inputs: Inputs) -> Iterator[tuple[Bools, str, str, str]]:
         whole = np.isin(inputs[LOSS], LOSSES[:2])
         yield has & ~whole, LAYERS, LOSS, f"0 with {LOSS}={{}}, whose logits are never all in memory"
     hidden, heads = teachers["model.hidden"], teachers["model.heads"]
+    plain = patterns_of(inputs).each(lambda kinds: all(kind.mixers == (ATTENTION,) for kind in kinds))
+    plain &= (inputs["model.latent"] == 0) & (inputs["model.query_latent"] == 0)
+    yield has & ~plain, LAYERS, LAYERS, "0, unless all layers of the model have attention without latent keys"
     wrong = has & (teachers["model.head_dim"] == 0) & (hidden % np.maximum(heads, 1) > 0)
-    yield wrong, f"{TEACHER}heads", f"{TEACHER}hidden", f"a divisor of {TEACHER}hidden={{}}"
+    yield (
+        wrong,
+        f"{TEACHER}heads",
+        f"{TEACHER}hidden",
+        f"a divisor of {TEACHER}hidden, or of model.hidden if that is 0",
+    )
     groups = np.where(teachers["model.kv_heads"] > 0, teachers["model.kv_heads"], heads)
-    yield has & (heads % groups > 0), f"{TEACHER}kv_heads", f"{TEACHER}heads", "a divisor of the {} heads"
-    few = has & (teachers["model.experts"] > 1) & (teachers["model.topk"] > teachers["model.experts"])
-    yield few, f"{TEACHER}topk", _EXPERTS, "at most the {} experts"
+    yield (
+        has & (heads % groups > 0),
+        f"{TEACHER}kv_heads",
+        f"{TEACHER}heads",
+        f"a divisor of {TEACHER}heads, or of model.heads if that is 0",
+    )
+    topk, experts = teachers["model.topk"], teachers["model.experts"]
+    wrong = has & (experts > 1) & ((topk > experts) | (topk < 1))
+    yield wrong, f"{TEACHER}topk", _EXPERTS, f"from 1 to {_EXPERTS}, or to model.experts if that is 0"

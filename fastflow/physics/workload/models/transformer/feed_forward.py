@@ -67,7 +67,8 @@ def _names(gated: bool) -> tuple[str, str, str]:
 class _Routed(NamedTuple):
     """The rows of a mixture's experts."""
 
-    tokens: Size  # whose choices experts compute, padding included
+    rows: Size  # that experts compute, padding included
+    tokens: Size  # whose choices are spread over experts
     power_law: Any  # of their loads
     random: Any
     capacity: Any  # of an expert over the mean; 0: no limit
@@ -76,12 +77,22 @@ class _Routed(NamedTuple):
 def _routed(size: Sizes) -> _Routed:
     """Return the rows of experts: padded ones have those of more tokens, and all of them as many."""
     if not np.any(size.capacity_factor):
-        return _Routed(size.tokens, size.power_law, size.random_routing, 0)
-    pads = size.pad_to_capacity & (size.capacity_factor > 0.0)
-    tokens = np.ceil(size.tokens * np.where(pads, size.capacity_factor, 1.0)).astype(np.int64)
-    capacity = np.where(pads, 0.0, size.capacity_factor)
-    of_all = int(tokens) if tokens.ndim == 0 else tokens
-    return _Routed(of_all, np.where(pads, 0.0, size.power_law), size.random_routing & ~pads, capacity)
+        return _Routed(size.tokens * size.topk, size.tokens, size.power_law, size.random_routing, 0)
+    # no expert has more than all tokens
+    factor = np.minimum(size.capacity_factor, size.experts / size.topk)
+    pads, limits = size.pad_to_capacity & (factor > 0.0), factor > 0.0
+    kept = np.where(pads, factor, np.where(limits, np.minimum(factor, 1.0), 1.0))
+    padded = np.ceil(size.tokens * np.where(pads, factor, 1.0)).astype(np.int64)
+    return _Routed(
+        _whole(size.tokens * size.topk * kept), _whole(padded), np.where(pads, 0.0, size.power_law),
+        size.random_routing & ~pads, np.where(pads, 0.0, factor),
+    )  # fmt: skip
+
+
+def _whole(values: Any) -> Size:
+    """Return sizes, rounded up; a single one as a number."""
+    rounded = np.maximum(np.ceil(values), 1.0).astype(np.int64)
+    return int(rounded) if rounded.ndim == 0 else rounded
 
 
 def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[str, ...]]:
@@ -90,7 +101,7 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     biased = str(points["model.biases"][0]) == ALL
     topk, ffn = size.topk, size.expert_ffn
     choices = _routed(size)
-    rows = choices.tokens * topk
+    rows = choices.rows
     is_latent = bool(np.any(np.asarray(size.expert_latent) > 0))
     width, columns = (size.expert_latent, _LATENT) if is_latent else (size.hidden, HIDDEN)
     attributes = grouped_gemm.mixture(
