@@ -45,9 +45,11 @@ from fastflow.physics.network.moe_dispatch import (
     ALGORITHM,
     Dispatch,
     Gathered,
+    Sorted,
     dispatch_of,
     dispatch_times,
     gathered_of,
+    sorted_of,
 )
 from fastflow.physics.network.routes import Route, neighbours, routes_of
 from fastflow.physics.parallelism.defaults import sums_each_microbatch
@@ -155,6 +157,7 @@ class _Network(NamedTuple):
     prices: Prices
     dispatch: Dispatch | None  # dispatch and combine of experts that are no collectives
     gathered: Gathered | None  # those that send all tokens to all ranks
+    sorted: Sorted | None  # those with rows that a rank sorts
     messages: Messages
 
 
@@ -198,6 +201,11 @@ def _time_kind(
     message = size if message is None else message
     traffic = _Traffic(collective, size, message, edges.group, times)
     timed = _time_edges(network.graph.offset, traffic, order_row, network.requested, network.prices, sent)
+    if network.sorted is not None and edges is not network.shards.relayout:
+        rows, s_per_byte = network.sorted
+        timed.time[rows] += np.where(
+            edges.collective[rows] == ALL_TO_ALL, s_per_byte * edges.bytes[rows], 0.0
+        )
     if dispatched is not None:
         timed.time[dispatched.rows], timed.by[dispatched.rows] = dispatched.time, ALGORITHM
         for level, level_bytes in enumerate((dispatched.intra_bytes, dispatched.inter_bytes)):
@@ -279,6 +287,7 @@ def communicate(
         prices=prices,
         dispatch=dispatch_of(inputs, routes, of_point, wires, libraries, graph),
         gathered=gathered_of(inputs, strategies.experts, graph),
+        sorted=sorted_of(inputs, strategies.experts, chip, graph),
         messages=messages_of(inputs, graph, shards, strategies.pp),
     )
     timed, order_row = _time_best(network)

@@ -30,6 +30,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints
+from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.collectives.algorithms import HIERARCHICAL
 from fastflow.physics.network.collectives.nccl import (
     INSIDE,
@@ -43,7 +44,7 @@ from fastflow.physics.network.collectives.nccl import (
 )
 from fastflow.physics.network.cost_table import Wires
 from fastflow.physics.network.routes import Route
-from fastflow.physics.parallelism.defaults import gathers_tokens, sends_once
+from fastflow.physics.parallelism.defaults import gathers_tokens, has_experts, sends_once
 from fastflow.physics.parallelism.sharding.local_graph import CrossEdges
 from fastflow.physics.workload.graph import ALL_TO_ALL, EXPERTS, Graph
 
@@ -113,6 +114,33 @@ def gathered_of(inputs: Inputs, experts: Ints, graph: Graph) -> Gathered | None:
     rows = np.flatnonzero(gathers[graph.point] & (graph.layer.part == EXPERTS))
     _, topk = _choices(rows, graph)
     return Gathered(rows, experts[graph.point[rows]] / topk)
+
+
+class Sorted(NamedTuple):
+    """The all-to-alls of experts behind or before which a rank sorts rows by its experts."""
+
+    rows: Ints  # kernels that may have one
+    s_per_byte: Floats  # of a row that is read and written
+
+
+def sorted_of(inputs: Inputs, experts: Ints, chip: Chip, graph: Graph) -> Sorted | None:
+    """Return the all-to-alls of experts with rows to sort, None where there are none.
+
+    An all-to-all delivers rows rank by rank; a rank with several experts needs them expert by expert, and
+    sends them back rank by rank (sort_chunks_by_idxs of NVIDIA/Megatron-LM, megatron/core/transformer/moe/
+    token_dispatcher.py). Servers have kernels of their own.
+
+    experts: ranks that share the experts, (points,).
+    """
+    sorts = inputs["model.training"] & ~sends_once(inputs) & ~gathers_tokens(inputs)
+    sorts = sorts & has_experts(inputs) if sorts.any() else sorts
+    if not sorts.any():
+        return None
+    rows = np.flatnonzero(sorts[graph.point] & (graph.layer.part == EXPERTS))
+    of_layer, _ = _choices(rows, graph)
+    rows = rows[of_layer > experts[graph.point[rows]]]
+    reached = chip.dram.bandwidth * inputs["chip.dram_utilization"]
+    return Sorted(rows, 2.0 / reached[graph.point[rows]])
 
 
 class Dispatch(NamedTuple):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import fastflow
 from fastflow.core.tables import columns_of
 from fastflow.performance.crossflow import predict
+from fastflow.physics.network import communication
 from fastflow.physics.network.moe_dispatch import ALGORITHM, Routing, expected_parts
 from fastflow.physics.workload.graph import ALL_TO_ALL
 from tests.naive.dispatch import copies
@@ -72,6 +73,28 @@ def test_the_dispatcher_decides_and_groups_choose_it():
     assert free["ep_comm_exposed_s"][0] == pytest.approx(alltoall)
     in_a_framework = fastflow.evaluate(*deepseek, "framework=megatron_core")
     assert in_a_framework["ep_comm_exposed_s"][0] > 1.3 * flex
+
+
+@pytest.mark.parametrize(
+    ("asked", "sorts"),
+    [
+        (("model.experts=8",), False), (("model.experts=16",), True),
+        (("model.experts=16", "model.training=false"), False),
+        (("model.experts=16", "parallel.token_dispatcher=allgather"), False),
+    ],
+)  # fmt: skip
+def test_a_rank_with_several_experts_sorts_rows(compose, monkeypatch, asked, sorts):
+    """All rows are read and written once beside each exchange; one expert's are in order as they come."""
+    given = columns_of(compose(*SMALL, *asked).items())
+    found = predict(given)
+    monkeypatch.setattr(communication, "sorted_of", lambda *given: None)
+    without = predict(given)
+    rows = np.flatnonzero(found.shards.sync.collective == ALL_TO_ALL)
+    reached = found.chip.dram.bandwidth[0] * given["chip.dram_utilization"][0]
+    slower = found.communication.exchanges.sync_s[rows] - without.communication.exchanges.sync_s[rows]
+    assert rows.size
+    expected = 2.0 * found.shards.sync.bytes[rows] / reached * sorts
+    assert slower == pytest.approx(expected, rel=1e-6, abs=1e-15)
 
 
 def test_all_tokens_go_to_all_ranks(compose):
