@@ -39,21 +39,21 @@ def read_convention(text: str) -> frozenset[str]:
     return words
 
 
-def counted_flop(inputs: Columns, conventions: Texts, repeated: Floats) -> Floats:
+def counted_flop(inputs: Columns, conventions: Texts, recomputed: Floats) -> Floats:
     """Return the operations of an iteration as conventions count them [flop], (rows,).
 
     inputs: of rows whose models can be built, of transformers; conventions: as `read_convention` takes them;
-    repeated: operations with recomputation, over those without.
+    recomputed: operations with recomputation, over those without.
     """
     flop = np.empty(conventions.size)
     distinct, inverse = factorize(conventions)
     for number, text in enumerate(distinct):
         rows = np.flatnonzero(inverse == number)
-        flop[rows] = _counted_flop(take(dict(inputs), rows), read_convention(text), repeated[rows])
+        flop[rows] = _counted_flop(take(dict(inputs), rows), read_convention(text), recomputed[rows])
     return flop
 
 
-def _counted_flop(inputs: Columns, words: frozenset[str], repeated: Floats) -> Floats:
+def _counted_flop(inputs: Columns, words: frozenset[str], recomputed: Floats) -> Floats:
     """Return the operations of rows with the same convention."""
     table = 6.0 * tokens_of(inputs) * inputs["model.vocabulary"] * inputs["model.hidden"]
     flop = _model_flop(inputs)
@@ -65,7 +65,7 @@ def _counted_flop(inputs: Columns, words: frozenset[str], repeated: Floats) -> F
         causal = longer - short
         flop = tokens * (short - causal + 2.0 * inputs["model.sequence"] / length * causal)
     if HARDWARE in words:
-        flop = np.where(_is_recomputed(inputs), flop + (flop - table) / 3.0, flop * repeated)
+        flop = np.where(_is_recomputed(inputs), flop + (flop - table) / 3.0, flop * recomputed)
     return flop + table if EMBEDDING in words else flop
 
 

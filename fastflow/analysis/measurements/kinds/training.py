@@ -323,9 +323,9 @@ class TrainingRuns(RecipeRuns):
         if timed.any():
             which, of_rows = rows[timed], take(inputs, np.flatnonzero(timed))
             rate = 1e12 * self.tflops[which] * of_rows["system.devices"]
-            repeated = _device_flop(results)[timed]
-            repeated /= _device_flop(results_of_rows({**of_rows, _RECOMPUTE: np.full(rate.size, "none")}))
-            self.measured[which] = counted_flop(of_rows, self.conventions[which], repeated) / rate
+            recomputed = _device_flop(results)[timed]
+            recomputed /= _device_flop(results_of_rows({**of_rows, _RECOMPUTE: np.full(rate.size, "none")}))
+            self.measured[which] = counted_flop(of_rows, self.conventions[which], recomputed) / rate
         num_weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
         size_class = _BILLIONS[np.searchsorted(_BILLIONS, num_weights / 1e9, side="right") - 1]
         billions = {"parameters_billions": np.where(np.isnan(num_weights), np.nan, size_class)}
