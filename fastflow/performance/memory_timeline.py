@@ -174,7 +174,7 @@ def _tensors(prediction: Prediction, p: int, stage: int, layers: _Layers | None)
     else:
         size = float(prediction.precision.activation[p]) * is_trained
         table, has_layer = prediction.layers, layers.counts > 0
-        of_layer, of_modules = table.activations_without_recompute, table.made_again
+        of_layer, of_modules = table.activations_without_recompute, table.recomputed_activations
         recomputed = size * max(
             _most(of_layer[layers.rows], layers.recomputed > 0),
             _most(of_modules[layers.rows], layers.counts > layers.recomputed),

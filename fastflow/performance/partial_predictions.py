@@ -16,7 +16,7 @@ from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.performance.admission import generate_chip, generate_chips, validate_points
 from fastflow.performance.crossflow import build, partition, shard, time_kernels
 from fastflow.performance.validity import without_refused
-from fastflow.physics.network.communication import collective_times, server_times
+from fastflow.physics.network.collective_times import collective_times, server_times
 from fastflow.physics.network.deepep import expert_exchange_times
 from fastflow.physics.parallelism.defaults import copies_embedding
 from fastflow.physics.parallelism.memory.footprint import footprint

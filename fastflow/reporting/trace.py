@@ -112,29 +112,20 @@ def trace_blocks(stacks: PipelineBlocks, point: int) -> list[Event]:
         )  # fmt: skip
 
     schedule = block_schedule(stacks, point)
+    last_end = [float(stacks.times.total[point])] * stages  # a stage may have begun later than the first one
     for block in schedule.blocks:
+        last_end[block.stage] = max(last_end[block.stage], block.end)
         chunk, stage = block.virtual // stages, block.stage
         phase = BLOCKS[block.kind]
         args = {"phase": phase, "chunk": chunk, "micro-batch": block.microbatch}
         add(stage, 0, block.start, block.end, phase, **args)
-    for virtual, gradient_sum in schedule.sums.items():
-        if gradient_sum.end > gradient_sum.start:
+    for virtual, part in schedule.sums.items():
+        last_end[part.stage] = max(last_end[part.stage], part.end)
+        if part.end > part.start:
             chunk = virtual // stages
-            add(
-                gradient_sum.stage,
-                1,
-                gradient_sum.start,
-                gradient_sum.end,
-                "sum of weight gradients",
-                chunk=chunk,
-            )
-    total = float(stacks.times.total[point])
+            add(part.stage, 1, part.start, part.end, "sum of weight gradients", chunk=chunk)
     update_s = float(stacks.update[point])
-    for stage in range(stages if update_s > 0.0 else 0):
-        # a stage that updates alone may have begun later than the first one
-        ends = [block.end for block in schedule.blocks if block.stage == stage]
-        ends += [part.end for part in schedule.sums.values() if part.stage == stage]
-        start = max(total, *ends)
+    for stage, start in enumerate(last_end if update_s > 0.0 else ()):
         add(stage, 0, start, start + update_s, PHASES[UPDATE], phase=PHASES[UPDATE])
     return events
 

@@ -43,7 +43,7 @@ def counted_flop(inputs: Columns, conventions: Texts, recomputed: Floats) -> Flo
     """Return the operations of an iteration as conventions count them [flop], (rows,).
 
     inputs: of rows whose models can be built, of transformers; conventions: as `read_convention` takes them;
-    recomputed: operations with recomputation, over those without.
+    recomputed: operations with recomputation, over those without, of use to hardware conventions alone.
     """
     flop = np.empty(conventions.size)
     distinct, inverse = factorize(conventions)
@@ -60,7 +60,7 @@ def _counted_flop(inputs: Columns, words: frozenset[str], recomputed: Floats) ->
     if FULL in words:
         # attention of short sequences, of as many tokens, grows with their length alone
         length = np.maximum(inputs["model.sequence"] // _SHORT, 1)
-        short, longer = (_model_flop(_with_sequences(inputs, part * length)) for part in (1, 2))
+        short, longer = (_model_flop(_in_parts(inputs, _SHORT // part, part * length)) for part in (1, 2))
         tokens = inputs["model.sequence"] / (_SHORT * length)  # of them all, over those of short sequences
         causal = longer - short
         flop = tokens * (short - causal + 2.0 * inputs["model.sequence"] / length * causal)
@@ -75,11 +75,9 @@ def _model_flop(inputs: Columns) -> Floats:
     return model_flop(build_graph(fused, precision(fused)))
 
 
-def _with_sequences(inputs: Columns, length: Ints) -> Columns:
-    """Return sequences of some length, at most twice the shortest one; of as many tokens for any length."""
-    shortest = np.maximum(inputs["model.sequence"] // _SHORT, 1)
-    batch: Ints = inputs["model.batch"] * _SHORT * shortest // length
-    return inputs | {"model.batch": batch, "model.sequence": length}
+def _in_parts(inputs: Columns, parts: int, length: Ints) -> Columns:
+    """Return so many sequences of some length for each sequence."""
+    return inputs | {"model.batch": inputs["model.batch"] * parts, "model.sequence": length}
 
 
 def _is_recomputed(inputs: Columns) -> Bools:

@@ -16,42 +16,19 @@ from fastflow.core.jit import kernel
 from fastflow.core.tables import Floats, Inputs, Ints, Texts
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.buckets import Messages, messages_of
-from fastflow.physics.network.collectives import server_kernels
 from fastflow.physics.network.collectives.algorithms import number_of
-from fastflow.physics.network.collectives.cost import KINDS, DeviceLinks, cheapest, price
-from fastflow.physics.network.collectives.custom_all_reduce import (
-    BACKEND,
-    CUSTOM,
-    MAX_RANKS,
-    NCCL,
-    backend_of,
-    check_backend,
-    count_algorithms,
-    price_custom,
-)
-from fastflow.physics.network.collectives.nccl import (
-    ALL_ADJACENT,
-    DIRECT,
-    HAS_SWITCH,
-    MACHINES,
-    channel_time,
-    check_choice,
-    price_library,
-)
-from fastflow.physics.network.collectives.server_kernels import SERVERS, kernel_time
+from fastflow.physics.network.collectives.cost import cheapest
 from fastflow.physics.network.cost_table import Prices, Wires, prices_of, wires_of
-from fastflow.physics.network.exposed import waits_of
-from fastflow.physics.network.moe_dispatch import (
-    ALGORITHM,
-    Dispatch,
-    Gathered,
-    Sorted,
-    dispatch_of,
-    dispatch_times,
+from fastflow.physics.network.expert_exchanges import (
+    ExpertExchanges,
+    gather_tokens,
     gathered_of,
+    sort_times,
     sorted_of,
 )
-from fastflow.physics.network.routes import Route, neighbours, routes_of
+from fastflow.physics.network.exposed import waits_of
+from fastflow.physics.network.moe_dispatch import ALGORITHM, dispatch_of, dispatch_times
+from fastflow.physics.network.routes import Route, routes_of
 from fastflow.physics.parallelism.defaults import sums_each_microbatch
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.pipeline import Pipeline
@@ -60,14 +37,7 @@ from fastflow.physics.parallelism.sharding.local_graph import CrossEdges, Superg
 from fastflow.physics.parallelism.sharding.partition import all_launches
 from fastflow.physics.parallelism.strategy import Strategies
 from fastflow.physics.schedule.layer_times import Waits
-from fastflow.physics.workload.graph import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    NO_EXCHANGE,
-    POINT_TO_POINT,
-    Graph,
-)
+from fastflow.physics.workload.graph import NO_EXCHANGE, Graph
 
 
 class Exchanges(NamedTuple):
@@ -155,9 +125,7 @@ class _Network(NamedTuple):
     requested: Ints  # requested algorithm, less 1, (points,)
     send: tuple[Ints, Ints]  # of edges to other stages: collective and launches, (kernels,)
     prices: Prices
-    dispatch: Dispatch | None  # dispatch and combine of experts that are no collectives
-    gathered: Gathered | None  # those that send all tokens to all ranks
-    sorted: Sorted | None  # those with rows that a rank sorts
+    experts: ExpertExchanges
     messages: Messages
 
 
@@ -187,25 +155,20 @@ def _time_kind(
     """
     if not collective.any():
         return None
+    # the exchange between two layouts brings no rows to experts
+    experts = ExpertExchanges() if edges is network.shards.relayout else network.experts
     dispatched, size = None, edges.bytes
-    if network.gathered is not None and edges is not network.shards.relayout:
-        rows, share = network.gathered
-        collective, size = collective.copy(), size.copy()
-        of_tokens = collective[rows] == ALL_TO_ALL
-        size[rows] *= np.where(of_tokens, share, 1.0)
-        collective[rows[of_tokens]] = ALL_GATHER
-    if network.dispatch is not None and edges is not network.shards.relayout:
-        dispatched = dispatch_times(network.dispatch, edges, order_row, network.prices.slots)
+    if experts.gathered is not None:
+        collective, size = gather_tokens(experts.gathered, collective, size)
+    if experts.dispatch is not None:
+        dispatched = dispatch_times(experts.dispatch, edges, order_row, network.prices.slots)
         collective = collective.copy()
         collective[dispatched.rows] = NO_EXCHANGE
     message = size if message is None else message
     traffic = _Traffic(collective, size, message, edges.group, times)
     timed = _time_edges(network.graph.offset, traffic, order_row, network.requested, network.prices, sent)
-    if network.sorted is not None and edges is not network.shards.relayout:
-        rows, s_per_byte = network.sorted
-        timed.time[rows] += np.where(
-            edges.collective[rows] == ALL_TO_ALL, s_per_byte * edges.bytes[rows], 0.0
-        )
+    if experts.sorted is not None:
+        timed.time[experts.sorted.rows] += sort_times(experts.sorted, edges)
     if dispatched is not None:
         timed.time[dispatched.rows], timed.by[dispatched.rows] = dispatched.time, ALGORITHM
         for level, level_bytes in enumerate((dispatched.intra_bytes, dispatched.inter_bytes)):
@@ -285,9 +248,11 @@ def communicate(
         requested=_requested_algorithms(inputs),
         send=_sends(graph, shards, pipe),
         prices=prices,
-        dispatch=dispatch_of(inputs, routes, of_point, wires, libraries, graph),
-        gathered=gathered_of(inputs, strategies.experts, graph),
-        sorted=sorted_of(inputs, strategies.experts, chip, graph),
+        experts=ExpertExchanges(
+            dispatch=dispatch_of(inputs, routes, of_point, wires, libraries, graph),
+            gathered=gathered_of(inputs, strategies.experts, graph),
+            sorted=sorted_of(inputs, strategies.experts, chip, graph),
+        ),
         messages=messages_of(inputs, graph, shards, strategies.pp),
     )
     timed, order_row = _time_best(network)
@@ -370,60 +335,3 @@ def _neighbour_links(routes: list[Route], of_point: Ints, order: Ints, wires: Wi
     bandwidth = of_level.min(axis=2)
     bandwidth = np.where(np.isinf(bandwidth), np.nan, bandwidth)
     return bandwidth[inverse], hops[of_point[first], order[first]].sum(axis=2).astype(np.int64)[inverse]
-
-
-def collective_times(inputs: Inputs, chip: Chip, collective: int, size: Floats, ranks: Ints) -> Floats:
-    """Return the time of collectives among the first `ranks` devices of a system [s], shape (collectives,).
-
-    inputs, chip: of one point; size [B], ranks: shape (collectives,). Raises InputError for no network, or
-    for an algorithm requested of a library.
-    """
-    wires, libraries = wires_of(inputs, chip)
-    name = str(inputs["system.collective"][0])
-    library = str(inputs["system.library"][0])
-    check_choice(library, name)
-    check_backend(library, str(backend_of(inputs)[0]))
-    requested = number_of(name)
-    links = DeviceLinks(*(float(column[0]) for column in wires[:-1]))
-    time = np.empty(size.size)
-    for num_ranks in np.unique(ranks):
-        recipe = neighbours(inputs, int(num_ranks))
-        latency, per_byte = np.empty((2, 1, KINDS, count_algorithms(libraries)))
-        if libraries.size:
-            price_library(recipe.nccl_topology, libraries[0], links, latency[0], per_byte[0])
-            at = links.intra, links.memory
-            price_custom(recipe.nccl_topology, libraries[0], *at, latency[0], per_byte[0])
-        else:
-            price(recipe.offered, recipe.offset, recipe.phases, links, latency[0], per_byte[0])
-        for i in np.flatnonzero(ranks == num_ranks):
-            time[i], _ = cheapest(latency, per_byte, 0, collective, size[i], requested)
-        is_sent = num_ranks > 1 and collective in (ALL_TO_ALL, POINT_TO_POINT) and bool(libraries.size)
-        if is_sent and recipe.nccl_topology[HAS_SWITCH] > 0.0 and recipe.nccl_topology[MACHINES] == 1.0:
-            start = latency[0, collective, DIRECT]
-            for i in np.flatnonzero(ranks == num_ranks):
-                time[i] = max(time[i], start + channel_time(collective, int(num_ranks), float(size[i])))
-    return time
-
-
-def server_times(inputs: Inputs, chip: Chip, server: str, size: Floats, ranks: Ints) -> Floats:
-    """Return the time of all-reduces as a serving library runs them [s], shape (collectives,).
-
-    Others as collective_times; server: of server_kernels.SERVERS. By NCCL where the library has no kernel.
-    Raises InputError for a system without NCCL.
-    """
-    custom = {**inputs, BACKEND: np.array([CUSTOM])}
-    check_backend(str(inputs["system.library"][0]), CUSTOM)
-    wires, libraries = wires_of(custom, chip)
-    time = collective_times({**inputs, BACKEND: np.array([NCCL])}, chip, ALL_REDUCE, size, ranks)
-    architecture = str(inputs["chip.architecture"][0]) if "chip.architecture" in inputs else ""
-    for num_ranks in np.unique(ranks).tolist():
-        group = neighbours(inputs, num_ranks).nccl_topology
-        selected = np.flatnonzero(ranks == num_ranks)
-        if not 1 < num_ranks <= MAX_RANKS or group[MACHINES] > 1.0 or group[ALL_ADJACENT] == 0.0:
-            continue
-        numbers = SERVERS[server](size[selected], num_ranks, architecture)
-        for i, number in zip(selected.tolist(), numbers.tolist(), strict=True):
-            if number != server_kernels.NCCL:
-                links = float(wires.intra[0]), float(wires.memory[0])
-                time[i] = kernel_time(number, float(size[i]), group, libraries[0], *links)
-    return time

@@ -11,9 +11,6 @@ A token chooses topk of the experts, any as likely as any other. Of models with 
 (DeepSeek-V3, section 2.1.2; `n_group` and `topk_group` of a config.json) it chooses topk_groups of the
 groups, and its experts among those.
 
-Megatron-core's `allgather` dispatcher sends every token to all ranks that share experts, and sums the outputs
-of all of them: an all-gather and a reduce-scatter of all ranks' tokens, whatever these chose.
-
 Latency: a launch, and a step behind a fence on either level, as of the stores of `custom_all_reduce`. The
 counts that ranks send each other first are left out, as they are of an all-to-all. Memory traffic is hidden
 by the links.
@@ -30,7 +27,6 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints
-from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.network.collectives.algorithms import HIERARCHICAL
 from fastflow.physics.network.collectives.nccl import (
     INSIDE,
@@ -44,7 +40,7 @@ from fastflow.physics.network.collectives.nccl import (
 )
 from fastflow.physics.network.cost_table import Wires
 from fastflow.physics.network.routes import Route
-from fastflow.physics.parallelism.defaults import gathers_tokens, has_experts, sends_once
+from fastflow.physics.parallelism.defaults import sends_once
 from fastflow.physics.parallelism.sharding.local_graph import CrossEdges
 from fastflow.physics.workload.graph import ALL_TO_ALL, EXPERTS, Graph
 
@@ -96,53 +92,6 @@ def expected_parts(routing: Routing, parts: int) -> float:
     return float(sum(hits))
 
 
-class Gathered(NamedTuple):
-    """The exchanges of experts of some points that send all tokens to all ranks."""
-
-    rows: Ints  # kernels that may have one
-    share: Floats  # bytes of all ranks' tokens, of those of an all-to-all
-
-
-def gathered_of(inputs: Inputs, experts: Ints, graph: Graph) -> Gathered | None:
-    """Return the exchanges of experts that send all tokens to all ranks, None where there are none.
-
-    experts: ranks that share the experts, (points,).
-    """
-    gathers = gathers_tokens(inputs)
-    if not gathers.any():
-        return None
-    rows = np.flatnonzero(gathers[graph.point] & (graph.layer.part == EXPERTS))
-    _, topk = _choices(rows, graph)
-    return Gathered(rows, experts[graph.point[rows]] / topk)
-
-
-class Sorted(NamedTuple):
-    """The all-to-alls of experts behind or before which a rank sorts rows by its experts."""
-
-    rows: Ints  # kernels that may have one
-    s_per_byte: Floats  # of a row that is read and written
-
-
-def sorted_of(inputs: Inputs, experts: Ints, chip: Chip, graph: Graph) -> Sorted | None:
-    """Return the all-to-alls of experts with rows to sort, None where there are none.
-
-    An all-to-all delivers rows rank by rank; a rank with several experts needs them expert by expert, and
-    sends them back rank by rank (sort_chunks_by_idxs of NVIDIA/Megatron-LM, megatron/core/transformer/moe/
-    token_dispatcher.py). Servers have kernels of their own.
-
-    experts: ranks that share the experts, (points,).
-    """
-    sorts = inputs["model.training"] & ~sends_once(inputs) & ~gathers_tokens(inputs)
-    sorts = sorts & has_experts(inputs) if sorts.any() else sorts
-    if not sorts.any():
-        return None
-    rows = np.flatnonzero(sorts[graph.point] & (graph.layer.part == EXPERTS))
-    of_layer, _ = _choices(rows, graph)
-    rows = rows[of_layer > experts[graph.point[rows]]]
-    reached = chip.dram.bandwidth * inputs["chip.dram_utilization"]
-    return Sorted(rows, 2.0 / reached[graph.point[rows]])
-
-
 class Dispatch(NamedTuple):
     """The exchanges of experts of some points that send a token once to each machine."""
 
@@ -190,7 +139,7 @@ def _shares(inputs: Inputs, rows: Ints, graph: Graph, nccl_topology: Floats) -> 
     """
     point = graph.point[rows]
     columns = [
-        *_choices(rows, graph),
+        *expert_choices(rows, graph),
         *(inputs[f"model.{key}"][point] for key in ("expert_groups", "topk_groups")),
     ]
     first, inverse = unique_rows(columns, rows.size)
@@ -205,7 +154,7 @@ def _shares(inputs: Inputs, rows: Ints, graph: Graph, nccl_topology: Floats) -> 
     return inverse, shares
 
 
-def _choices(rows: Ints, graph: Graph) -> tuple[Ints, Ints]:
+def expert_choices(rows: Ints, graph: Graph) -> tuple[Ints, Ints]:
     """Return the experts of the layers of kernels, and a token's choices among them, (rows,)."""
     _, layer = unique_rows([graph.point[rows], graph.layer.kind[rows]], rows.size)
     chosen = np.zeros((2, layer.max(initial=-1) + 1))  # of each layer; gradients do not say it

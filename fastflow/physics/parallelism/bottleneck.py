@@ -17,7 +17,7 @@ from fastflow.physics.parallelism.pipeline import Pipeline
 from fastflow.physics.parallelism.stage_times import PipelineBlocks
 from fastflow.physics.parallelism.virtual_stages import Chunks
 from fastflow.physics.workload.graph import FORWARD, UPDATE, Graph
-from fastflow.physics.workload.recompute_modules import NEVER, is_again
+from fastflow.physics.workload.recompute_modules import NEVER, is_recomputed
 
 
 class Bottleneck(NamedTuple):
@@ -83,8 +83,8 @@ def _stage_launches(
                 continue
             if graph.phase[row] == FORWARD:
                 of_module = graph.memory.modules[row]
-                all_again = is_again(of_module, chunks.modules[p])
-                count = layer_counts[layer] if all_again else recompute_counts[layer]
+                recomputes = is_recomputed(of_module, chunks.modules[p])
+                count = layer_counts[layer] if recomputes else recompute_counts[layer]
                 if of_module == NEVER:
                     count = 0
                 recompute_launches[row] = turns * count

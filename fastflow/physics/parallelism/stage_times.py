@@ -11,7 +11,7 @@ from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.physics.parallelism.memory.layers import LayerMemory
 from fastflow.physics.parallelism.offload import Offload
 from fastflow.physics.parallelism.virtual_stages import Chunks
-from fastflow.physics.schedule.layer_times import AGAIN, MODULES, ONCE, WEIGHTS, LayerTimes
+from fastflow.physics.schedule.layer_times import MODULES, ONCE, RECOMPUTED, WEIGHTS, LayerTimes
 from fastflow.physics.schedule.stage_blocks import BlockPlan, Blocks, BlockTimes, schedule_blocks
 from fastflow.physics.schedule.stage_order import splits_backward
 from fastflow.physics.schedule.timeline import Timeline
@@ -308,7 +308,7 @@ def _add_waits(sources: BlockSources, p: int, j: int, has_copy: bool, waits: Flo
             wait_s = (
                 forward_count * layers.waits[FORWARD, kind, index]
                 + count * layers.waits[BACKWARD, kind, index]
-                + (count - recompute) * layers.waits[AGAIN, kind, index]
+                + (count - recompute) * layers.waits[RECOMPUTED, kind, index]
             )
             if kind != WEIGHTS and layers.once[index] > 0.0:
                 wait_s -= recompute * layers.waits[ONCE, kind, index]

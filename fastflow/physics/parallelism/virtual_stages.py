@@ -31,7 +31,7 @@ from fastflow.physics.schedule.pipeline_order import balance
 from fastflow.physics.schedule.stage_order import stage_of
 from fastflow.physics.workload.family import Order
 from fastflow.physics.workload.graph import BACKWARD, FORWARD, HIDDEN, Graph
-from fastflow.physics.workload.recompute_modules import CORE_ATTN, MODULES, NEVER, bits, is_again
+from fastflow.physics.workload.recompute_modules import CORE_ATTN, MODULES, NEVER, bits, is_recomputed
 
 
 class Chunks(NamedTuple):
@@ -320,7 +320,7 @@ def recompute_launches_of(graph: Graph, chunks: Chunks, microbatches: Ints) -> I
             if graph.phase[row] == FORWARD:
                 of_module = graph.memory.modules[row]
                 of_layer = recompute_counts[graph.layer.number[row]]
-                times = graph.launches.times[row] if is_again(of_module, chunks.modules[p]) else of_layer
+                times = graph.launches.times[row] if is_recomputed(of_module, chunks.modules[p]) else of_layer
                 if of_module == NEVER:
                     times = 0
                 launches[row] = graph.launches.repeat[row] * microbatches[p] * times

@@ -34,7 +34,7 @@ from fastflow.physics.workload.graph import (
     UPDATE,
     Graph,
 )
-from fastflow.physics.workload.recompute_modules import is_again
+from fastflow.physics.workload.recompute_modules import is_recomputed
 
 TENSOR, CONTEXT, EXPERT, WEIGHTS, GRADIENTS = 0, 1, 2, 3, 4
 WAITS = ("tensor", "context", "expert", "weights", "gradients")
@@ -43,7 +43,7 @@ gradients where every micro-batch sums its gradients."""
 _KINDS = len(WAITS)
 MODULES = 2
 """Index of launches of modules that are recomputed, after those forward and backward."""
-ONCE, AGAIN = 3, 4
+ONCE, RECOMPUTED = 3, 4
 """Indices of waits after those of the phases: of the forward pass that no recomputation repeats, and that of
 modules repeats."""
 
@@ -81,7 +81,7 @@ class LayerTimes(NamedTuple):
     gather: Floats  # of the weights whose update is sharded [s]
     recomputed: Floats  # of the forward pass, kernels of modules that are recomputed, with their waits [s]
     once: Floats  # of the forward pass, kernels that no recomputation repeats, with their waits [s]
-    waits: Floats  # exposed communication [s], (3 phases, ONCE and AGAIN, waits, layers)
+    waits: Floats  # exposed communication [s], (3 phases, ONCE and RECOMPUTED, waits, layers)
     launches: Floats  # of kernels forward, backward and of `recomputed`, (3, layers)
 
 
@@ -193,7 +193,7 @@ def _empty_layers(first: Ints) -> LayerTimes:
         gather=np.zeros(layers),
         recomputed=np.zeros(layers),
         once=np.zeros(layers),
-        waits=np.zeros((AGAIN + 1, _KINDS, layers)),
+        waits=np.zeros((RECOMPUTED + 1, _KINDS, layers)),
         launches=np.zeros((3, layers)),
     )
 
@@ -206,9 +206,9 @@ def _leave_modules(rows: _Rows, of_module: Ints, modules: int) -> bool:
     """
     has_any = False
     for row in range(rows.begin, rows.end if modules > 0 else rows.begin):
-        has_any |= is_again(of_module[row], modules)
+        has_any |= is_recomputed(of_module[row], modules)
     for row in range(rows.begin, rows.end if has_any else rows.begin):
-        if is_again(of_module[row], modules):
+        if is_recomputed(of_module[row], modules):
             rows.waiting[WEIGHTS, row - rows.begin] = 0.0
         else:
             rows.launched[row] = 0.0
@@ -274,10 +274,10 @@ def walk_layers(
                     out.waits[ONCE, :, index] += out.waits[phase, :, index] - before
                 for i in range(begin, row):
                     out.launches[FORWARD, index] += graph.launches.repeat[i]
-                    if is_again(of_module[i], modules[p]):
+                    if is_recomputed(of_module[i], modules[p]):
                         out.launches[MODULES, index] += graph.launches.repeat[i]
                 if _leave_modules(rows, of_module, modules[p]):
-                    out.recomputed[index] += _attribute_waits(rows, out.waits[AGAIN, :, index])
+                    out.recomputed[index] += _attribute_waits(rows, out.waits[RECOMPUTED, :, index])
             else:
                 out.backward[index] += total - side
                 out.weight[index] += side

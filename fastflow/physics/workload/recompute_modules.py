@@ -35,6 +35,6 @@ def bits(names: Iterable[str]) -> int:
 
 
 @lean_kernel
-def is_again(node: int, modules: int) -> bool:
+def is_recomputed(node: int, modules: int) -> bool:
     """Say whether a node is part of one of some modules."""
     return node > 0 and (node & modules) > 0

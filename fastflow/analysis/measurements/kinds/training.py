@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.flop_conventions import CONVENTIONS, counted_flop, read_convention
+from fastflow.analysis.measurements.flop_conventions import (
+    CONVENTIONS,
+    HARDWARE,
+    counted_flop,
+    read_convention,
+)
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.layout_words import (
     RECOMPUTATIONS,
@@ -323,9 +328,11 @@ class TrainingRuns(RecipeRuns):
         if timed.any():
             which, of_rows = rows[timed], take(inputs, np.flatnonzero(timed))
             rate = 1e12 * self.tflops[which] * of_rows["system.devices"]
-            recomputed = _device_flop(results)[timed]
-            recomputed /= _device_flop(results_of_rows({**of_rows, _RECOMPUTE: np.full(rate.size, "none")}))
-            self.measured[which] = counted_flop(of_rows, self.conventions[which], recomputed) / rate
+            conventions, recomputed = self.conventions[which], np.ones(rate.size)
+            if any(HARDWARE in read_convention(text) for text in set(conventions.tolist())):
+                plain = {**of_rows, _RECOMPUTE: np.full(rate.size, "none")}
+                recomputed = _device_flop(results)[timed] / _device_flop(results_of_rows(plain))
+            self.measured[which] = counted_flop(of_rows, conventions, recomputed) / rate
         num_weights = results.get("parameters", np.full(rows.size, np.nan))  # of no row that has no time
         size_class = _BILLIONS[np.searchsorted(_BILLIONS, num_weights / 1e9, side="right") - 1]
         billions = {"parameters_billions": np.where(np.isnan(num_weights), np.nan, size_class)}

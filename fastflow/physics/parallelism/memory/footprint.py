@@ -209,7 +209,7 @@ def _stage_memory(
             if count > 0:
                 transient = max(transient, layers.transient[index])
             if count > recompute:
-                recomputed = max(recomputed, layers.made_again[index])
+                recomputed = max(recomputed, layers.recomputed_activations[index])
             if recompute > 0:
                 recomputed = max(recomputed, layers.activations_without_recompute[index])
             if layers.hidden[index]:

@@ -26,7 +26,7 @@ from fastflow.physics.workload.graph import (
 )
 from fastflow.physics.workload.optimizers import StateNumbers, state_numbers
 from fastflow.physics.workload.precision import Precision
-from fastflow.physics.workload.recompute_modules import KEEPS_OUTPUT, is_again
+from fastflow.physics.workload.recompute_modules import KEEPS_OUTPUT, is_recomputed
 
 
 class LayerMemory(NamedTuple):
@@ -42,7 +42,7 @@ class LayerMemory(NamedTuple):
     frozen: Floats
     activations: Floats  # for the backward pass
     activations_without_recompute: Floats  # for the backward pass, if nothing were recomputed
-    made_again: Floats  # for the backward pass, by modules that are recomputed
+    recomputed_activations: Floats  # for the backward pass, by modules that are recomputed
     transient: Floats  # that a device has during a kernel, such as a chunk of logits; the most of any
     checkpoint: Floats  # its input, kept where all of the layer is recomputed
     output: Floats  # the output of its last kernel
@@ -145,7 +145,7 @@ def _layer_memory(
         frozen=np.zeros(layers),
         activations=np.zeros(layers),
         activations_without_recompute=np.zeros(layers),
-        made_again=np.zeros(layers),
+        recomputed_activations=np.zeros(layers),
         transient=np.zeros(layers),
         checkpoint=np.zeros(layers),
         output=np.zeros(layers),
@@ -180,8 +180,8 @@ def _layer_memory(
             transient = transient_activations(graph, local, row)
             out.transient[index] = max(out.transient[index], transient)
             of_module = graph.memory.modules[row]
-            if is_again(of_module, chunks.modules[p]) and not of_module & KEEPS_OUTPUT:
-                out.made_again[index] += activations
+            if is_recomputed(of_module, chunks.modules[p]) and not of_module & KEEPS_OUTPUT:
+                out.recomputed_activations[index] += activations
                 activations = 0.0
             out.activations[index] += activations
             sent_cols = graph.comm.sent_cols[row]

@@ -10,7 +10,6 @@ as in NVIDIA's ModelOpt (LogitsKLLoss, modelopt/torch/distill/losses.py) and TRL
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -56,11 +55,6 @@ _ENDS = 2  # layers of a teacher beside those of its stack: embedding and head
 # divergence (12) and its sum (4). Backward the gradients of divergence (8) and softmax (12), conversion (6)
 _FORWARD_BYTES, _BACKWARD_BYTES, _FLOP = 2 * 18.0 + 16.0, 26.0, 10.0
 _KEPT_BYTES = 8  # log-probabilities of both in fp32
-
-
-def with_teacher(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return leaves with defaults for the missing keys of a teacher, where one of them is stated."""
-    return {**DEFAULTS, **leaves} if any(key in leaves for key in DEFAULTS) else leaves
 
 
 def has_teacher(inputs: Inputs) -> Bools:

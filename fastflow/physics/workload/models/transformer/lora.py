@@ -94,11 +94,6 @@ _READS_OUTPUT = tuple(moe_passes.TYPES.values())
 """Timed kernels whose gradient does not read their own output, as that of attention does."""
 
 
-def with_adapters(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return leaves with defaults for the missing keys of adapters, where one of them is stated."""
-    return {**DEFAULTS, **leaves} if any(key in leaves for key in DEFAULTS) else leaves
-
-
 def has_adapters(inputs: Inputs) -> bool:
     """Say whether models may have adapters; points of a call all have these keys, or none has."""
     return RANK in inputs

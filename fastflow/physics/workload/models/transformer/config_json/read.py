@@ -36,13 +36,11 @@ from fastflow.physics.workload.models.transformer.config_json.weight_types impor
 from fastflow.physics.workload.models.transformer.config_json.wrappers import language_model
 from fastflow.physics.workload.models.transformer.dimensions import ALIBI, DEFAULTS, DOCUMENTS, PREFERENCE
 from fastflow.physics.workload.models.transformer.distillation import DEFAULTS as OF_TEACHERS
-from fastflow.physics.workload.models.transformer.distillation import with_teacher
 from fastflow.physics.workload.models.transformer.encoder import dimensions as encoder
 from fastflow.physics.workload.models.transformer.encoder.vision import VISION, with_tower
 from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_pattern import MAX_LAYERS
 from fastflow.physics.workload.models.transformer.lora import DEFAULTS as OF_ADAPTERS
-from fastflow.physics.workload.models.transformer.lora import with_adapters
 
 KEY, NAME = "model.config", "model.name"
 TOWER_KEYS = frozenset(column.name for column in VISION)
@@ -72,7 +70,10 @@ def with_config(leaves: Mapping[str, Any]) -> Mapping[str, Any]:
         others = encoder.with_image_size(others, leaves)
     unused = _UNUSED if defaults is DEFAULTS else _UNUSED_BY_ENCODERS
     stated = with_tower({key: None for key in leaves if key not in unused} | others)
-    return with_teacher(with_adapters(stated))
+    for keys in (OF_ADAPTERS, OF_TEACHERS):
+        if any(key in stated for key in keys):  # where one is stated, all have a value
+            stated = {**keys, **stated}
+    return stated
 
 
 def is_filled(leaves: Mapping[str, Any], key: str) -> bool:
