@@ -9,6 +9,8 @@ NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
 GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
 ALL_REDUCE_BACKENDS = ("nccl", "custom", "trtllm")
+AUTO, MOE_BACKEND, MOE_LIBRARY = "auto", "server.moe_backend", "server.moe_library"
+BESIDE_TOKENS = "server.shared_experts_stream_tokens"
 
 
 def _length(name: str, meaning: str) -> Column:
@@ -247,6 +249,26 @@ SERVING: tuple[Column, ...] = (
         " expert; 0: no padding",
         low=0,
         high=1e6,
+    ),
+    text(
+        MOE_LIBRARY,
+        "the server whose choice of kernels for experts server.moe_backend=auto takes, by their type and the"
+        " chip",
+        ("trtllm", "vllm", "sglang"),
+    ),
+    text(
+        MOE_BACKEND,
+        "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); deepgemm; trtllm,"
+        " TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs experts too; tuned, those"
+        " of cutlass that TensorRT-LLM's tuner chose for Blackwell",
+        (AUTO, "cutlass", "tuned", "triton", "deepgemm", "trtllm"),
+    ),
+    count(
+        BESIDE_TOKENS,
+        "most tokens of an iteration on a rank at which shared experts run beside the routed ones, in another"
+        " stream or as one more of them; 0: they always follow",
+        low=0,
+        high=1e8,
     ),
     text(
         "server.sampler",

@@ -21,6 +21,7 @@ import numpy as np
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
 from fastflow.core.tables import Columns, Inputs, Ints, Texts
+from fastflow.performance.serving.expert_kernels import PADDED, expert_kernels
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
 from fastflow.physics.network.collectives.custom_all_reduce import BACKEND, NCCL
 from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
@@ -28,14 +29,12 @@ from fastflow.physics.parallelism.pipeline_layout import AUTO
 from fastflow.physics.parallelism.pipeline_layout import KEY as PIPELINE_LAYOUT
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, invalid_strategy, parse_column
 from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS, SAMPLER
+from fastflow.physics.workload.models.transformer.served_experts import DEEPGEMM, EXPERT_KERNELS
 from fastflow.physics.workload.ops.top_p import NO_FILTER
 from fastflow.physics.workload.precision import stored_experts
-from fastflow.schema.serving import TOP_P
+from fastflow.schema.serving import BESIDE_TOKENS, TOP_P
 
 STRATEGY, SHAPE = "parallel.strategy", "system.shape"
-PADDED = "fp8_block"
-"""Type of experts whose rows libraries pad."""
-THIN = 8  # devices that share an expert
 
 
 class ServerLayouts(NamedTuple):
@@ -104,7 +103,7 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
     """Return inputs of the model with the layout of one stage of each point's server."""
     stages = zip(servers.tensor.tolist(), servers.experts.tolist(), servers.ranks.tolist(), strict=True)
     package = per_package({DEVICES: servers.stage, PACKAGE: inputs[PACKAGE]})
-    count = servers.tensor.size
+    count, kernels = servers.tensor.size, expert_kernels(inputs, servers.tensor)
     changed = {
         STRATEGY: np.array([_stage_strategy(*degrees) for degrees in stages], dtype=np.str_),
         "parallel.expert_tensor_parallel": servers.experts == 1,
@@ -115,7 +114,9 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         "model.dropout": np.zeros(count, dtype=np.bool_),  # of training alone
         "model.fused_attention": np.ones(count, dtype=np.bool_),  # as in all serving libraries
         "system.devices": servers.stage,
-        EXPERT_ROWS.name: _expert_rows(inputs, servers.tensor),
+        EXPERT_ROWS.name: _expert_rows(inputs, kernels),
+        EXPERT_KERNELS.name: kernels,
+        BESIDE_TOKENS: inputs[BESIDE_TOKENS] * servers.ranks,
         SAMPLER.name: np.where(inputs["serve.sampling"] == TOP_P, inputs["server.sampler"], NO_FILTER),
         PIPELINE_LAYOUT: np.full(count, AUTO),  # servers partition layers by a rule of their own
         BACKEND: np.where(inputs["system.library"] == "none", NCCL, inputs["server.all_reduce_backend"]),
@@ -135,13 +136,9 @@ def _shape(text: str, whole: int, part: int) -> str:
     return f"{len(sides)}d" if part != whole and 0 < len(sides) < 4 and prod(sides) == whole else text
 
 
-def _expert_rows(inputs: Inputs, tensor: Ints) -> Ints:
-    """Return the minimum rows of each expert's GEMM, (servers,).
-
-    Libraries run fp8 with block scales on DeepGEMM, which pads each expert's rows to a whole block, unless
-    tensor parallelism has sharded the experts over many devices (vllm-project/vllm#29346).
-    """
-    padded = (stored_experts(inputs) == PADDED) & (tensor < THIN)
+def _expert_rows(inputs: Inputs, kernels: Texts) -> Ints:
+    """Return the minimum rows of each expert's GEMM, (servers,): DeepGEMM pads them to a whole block."""
+    padded = (stored_experts(inputs) == PADDED) & (kernels == DEEPGEMM)
     return np.where(padded, inputs["server.moe_alignment"], 0)
 
 

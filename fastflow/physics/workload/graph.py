@@ -45,6 +45,8 @@ LAYER_KINDS = ("embedding", "hidden", "softmax")
 # the part of a layer that a kernel belongs to
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
 PARTS = ("other", "attention", "feed_forward", "experts", "lm_head")
+BESIDE = 5
+"""Part of a server's shared experts, which run beside the routed ones (`serving.passes.tabulate`)."""
 
 # weights that a kernel owns: frozen ones have no gradient and no optimizer state; those of a base are frozen
 # beside trained weights, and ZeRO shards them; another kernel may own them
@@ -71,6 +73,8 @@ class Form(NamedTuple):
     type: ShardingRule
     dims: Dims = Dims()
     operand: int = 0  # index of the operand that it reads, or whose gradient it produces
+    # whether a later kernel sums its partial sums, where all devices need the sum
+    defers_sum: bool = False
 
 
 class Sum(NamedTuple):

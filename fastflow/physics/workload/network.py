@@ -122,6 +122,7 @@ class Node(NamedTuple):
     # whether it makes the input of a run of layers that train, of which all but the first read such a layer:
     # its output counts as requiring a gradient
     below_run: bool = False
+    defers_sum: bool = False  # its partial sums are summed after a later node, which reads them as they are
     dims: Dims = Dims()
     attributes: Attributes = NO_ATTRIBUTES
 
@@ -133,7 +134,7 @@ class Node(NamedTuple):
     @property
     def form(self) -> Form:
         """What decides how it can be sharded."""
-        return Form(self.type, self.dims)
+        return Form(self.type, self.dims, defers_sum=self.defers_sum)
 
     @property
     def is_batched(self) -> bool:
@@ -251,8 +252,13 @@ def no_gradient(network: Network, i: int, kernel: Kernel, precision: Precision) 
     return []
 
 
-def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Network:
-    """Return the unrolled network, names resolved to indices; the caller checks the names."""
+def connect(
+    layers: Iterable[Layer], needs_input_gradient: bool = False, are_stacked: bool = True
+) -> Network:
+    """Return the unrolled network, names resolved to indices; the caller checks the names.
+
+    are_stacked: whether the input of a layer is the output of the layer below; else that of the network.
+    """
     nodes: list[NodeInstance] = []
     below, number = OUTSIDE, 0
     indices: dict[str, int] = {}
@@ -272,7 +278,7 @@ def connect(layers: Iterable[Layer], needs_input_gradient: bool = False) -> Netw
                 for node in layer.nodes
             ]
             del index[INPUT]
-            below, number = len(nodes) - 1, number + 1
+            below, number = len(nodes) - 1 if are_stacked else OUTSIDE, number + 1
         indices |= {f"{layer.name}.{name}": position for name, position in index.items()}
     readers: list[list[int]] = [[] for _ in nodes]
     for i, instance in enumerate(nodes):

@@ -30,7 +30,7 @@ from fastflow.performance.serving.pipeline_stages import (
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.timing.roofline import limiter_names
-from fastflow.physics.workload.graph import ATTENTION, PRODUCT, Graph, sum_by_kind, sum_by_point
+from fastflow.physics.workload.graph import ATTENTION, BESIDE, PRODUCT, Graph, sum_by_kind, sum_by_point
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.serving_pass import (
@@ -50,7 +50,10 @@ from fastflow.physics.workload.precision import (
     stored_bytes,
     stored_experts,
 )
+from fastflow.schema.serving import BESIDE_TOKENS
 
+DRAM_TIME = -2
+"""Column of `Timing.times`."""
 NETWORK = "network"
 PAIR = "pair"
 """A prefill of two chunks in the same iteration."""
@@ -267,13 +270,15 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     points, graph, limiters = prediction.reason.size, prediction.graph, len(_limiters(prediction.chip))
     time, energy, peak = np.full((3, points), np.nan)
     by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, num_parts))
-    throttled, kernel_s = np.zeros(points), prediction.pipeline.launches * prediction.timing.time
+    hidden_s = _hidden_s(prediction, inputs)
+    throttled, kernel_s = np.zeros(points), prediction.pipeline.launches * prediction.timing.time - hidden_s
     kernels = sum_by_kind(graph.offset, prediction.timing.limiter, kernel_s, limiters - 1)
-    time[prediction.timed] = prediction.timeline.total
+    total = prediction.timeline.total - sum_by_point(graph, hidden_s)
+    time[prediction.timed] = total
     by[prediction.timed, :-1] = kernels
-    by[prediction.timed, -1] = np.maximum(prediction.timeline.total - kernels.sum(axis=1), 0.0)
+    by[prediction.timed, -1] = np.maximum(total - kernels.sum(axis=1), 0.0)
     energy[prediction.timed], peak[prediction.timed] = prediction.energy, prediction.peaks.device
-    of_model[prediction.timed] = _times_of_model(prediction, parts, num_parts)
+    of_model[prediction.timed] = _times_of_model(prediction, parts, num_parts, hidden_s, total)
     if prediction.peaks.slower is not None:
         throttled[prediction.timed] = sum_by_point(graph, kernel_s * prediction.peaks.slower)
     weights[prediction.timed] = sum_by_kind(graph.offset, parts, _weight_bytes(prediction, inputs), num_parts)
@@ -295,15 +300,37 @@ def _parts_of_model(graph: Graph, inputs: Inputs, num_parts: int) -> Ints:
     return of_kernels
 
 
-def _times_of_model(prediction: Prediction, parts: Ints, num_parts: int) -> Floats:
-    """Return the time of each part of the model, with exposed communication [s], (timed, parts)."""
+def _hidden_s(prediction: Prediction, inputs: Inputs) -> Floats:
+    """Return the time of kernels that run beside others, beyond that of their work [s], (kernels,).
+
+    Of few tokens, shared experts run in another stream than the routed ones, or as one more of them: what
+    remains is what they move and compute.
+    """
+    graph, timing = prediction.graph, prediction.timing
+    tokens = inputs["model.batch"] * inputs["model.sequence"]
+    beside = (graph.layer.part == BESIDE) & (tokens <= inputs[BESIDE_TOKENS])[graph.point]
+    if not beside.any():
+        return np.zeros(graph.point.size)
+    work_s = np.maximum(timing.times[:, DRAM_TIME], timing.flop / prediction.peaks.kernels)
+    hidden = np.where(beside, np.maximum(timing.time - work_s, 0.0), 0.0)
+    return prediction.pipeline.launches * hidden
+
+
+def _times_of_model(
+    prediction: Prediction, parts: Ints, num_parts: int, hidden_s: Floats, total: Floats
+) -> Floats:
+    """Return the time of each part of the model, with exposed communication [s], (timed, parts).
+
+    hidden_s: of kernels that run beside others; total: of passes without it.
+    """
     kernel_s, waits = prediction.timing.time, prediction.communication.waits
     if waits is not None:
         kernel_s = kernel_s + waits.time.sum(axis=0)
-    launches = prediction.pipeline.launches
-    part_s = sum_by_kind(prediction.graph.offset, parts, launches * kernel_s, num_parts)
-    total = part_s.sum(axis=1)
-    return part_s * (prediction.timeline.total / np.where(total > 0.0, total, 1.0))[:, None]
+    part_s = sum_by_kind(
+        prediction.graph.offset, parts, prediction.pipeline.launches * kernel_s - hidden_s, num_parts
+    )
+    of_parts = part_s.sum(axis=1)
+    return part_s * (total / np.where(of_parts > 0.0, of_parts, 1.0))[:, None]
 
 
 def _select_part(

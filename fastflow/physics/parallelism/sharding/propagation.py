@@ -145,7 +145,13 @@ def _redistributed_outputs(
 ) -> Iterator[tuple[int, Placements, Placements]]:
     """Yield the output of a forward kernel, and its copy for readers, as `_redistributions` does."""
     stored = _placements(assignment, kernel.form, canonical_placement)
-    yield SUMMED, _placements(assignment, kernel.form, output_placement), stored
+    made = _placements(assignment, kernel.form, output_placement)
+    if kernel.form.defers_sum:
+        made = tuple(
+            goal if (have, goal) == (PARTIAL, REPLICATE) else have
+            for have, goal in zip(made, stored, strict=True)
+        )
+    yield SUMMED, made, stored
     reads = {form: _placements(assignment, form, input_placement) for form in kernel.readers}
     missing = {form: target for form, target in reads.items() if any(map(collective_for, stored, target))}
     if missing:  # readers share one copy

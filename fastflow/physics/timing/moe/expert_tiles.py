@@ -37,8 +37,8 @@ from fastflow.physics.timing.library.thread_blocks import Costs, Launched, time_
 from fastflow.physics.timing.moe.expert_load import REPEATED_DRAWS, Loads, Routings
 from fastflow.physics.timing.tiling.tile_sets import PARTIAL_SUM_BYTES
 
-COMPARED, CUTLASS, DEEPGEMM, TRTLLM, TUNED = 0, 1, 2, 3, 4
-"""Libraries of grouped GEMMs: `grouped_gemm.py`, and those of this module."""
+COMPARED, CUTLASS, DEEPGEMM, TRTLLM, TUNED, SORTED = 0, 1, 2, 3, 4, 5
+"""Libraries of grouped GEMMs: `grouped_gemm.py` (COMPARED, SORTED), and those of this module."""
 INSTRUCTION_BYTES = 32.0  # of a row, in the inner dimension of an instruction (tcgen05.mma, NVIDIA PTX)
 COLUMNS = 128.0  # of weights, in a tile
 ROWS_OF_INSTRUCTION = 128.0  # of tcgen05.mma

@@ -16,7 +16,8 @@ instead. Its time follows `thread_blocks.py`, with these differences:
   rate;
 - a library may choose the rows of a tile itself (`block_rows`);
 - units that read operands from registers reach `OF_SINGLE` of their rate in a single GEMM;
-- where blocks search their tile expert by expert, each expert takes `VISIT`;
+- where blocks search their tile expert by expert, each expert takes `VISIT`; blocks of a library that sorts
+  its rows by expert look it up in a table (SORTED: fused_moe_kernel of vLLM and SGLang);
 - a library may have tiles of its own for experts (`chip.blocks.grouped`), and no search for them: aiter's,
   whose tuner times the loads themselves. Its weights lie in the order in which registers take them, and go
   past L1 (`PAST_L1` of `device.py`).
@@ -62,7 +63,13 @@ from fastflow.physics.timing.library.thread_blocks import (
     write_tiles,
 )
 from fastflow.physics.timing.moe.expert_load import Loads, Routings, expert_loads
-from fastflow.physics.timing.moe.expert_tiles import COMPARED, run_tiles, tiles_of, weight_hit_rate
+from fastflow.physics.timing.moe.expert_tiles import (
+    COMPARED,
+    SORTED,
+    run_tiles,
+    tiles_of,
+    weight_hit_rate,
+)
 from fastflow.physics.timing.tile_catalogue import Catalogue, read_catalogue
 from fastflow.physics.timing.tiling.boost import boost_of, level_time
 from fastflow.physics.timing.tiling.dataflow import register_accesses_per_flop
@@ -309,7 +316,9 @@ def _run_groups(
             grouped.block_rows[g], memory, costs, grouped_only[p],
         )  # fmt: skip
         a, b = catalogue.m[row], catalogue.n[row]
-        visited = 0.0 if machines.library.splits[p] or grouped_only[p] else float(grouped.routing.local[g])
+        visited = float(grouped.routing.local[g])
+        if machines.library.splits[p] or grouped_only[p] or grouped.library[g] == SORTED:
+            visited = 0.0
         out.time[g], blocks, out.energy_ratio[g] = _time_groups(
             gemm, a, b, groups, visited, np.inf, memory, costs
         )
@@ -381,8 +390,8 @@ def run_grouped(device: Device, grouped: GroupedProducts, loads: Loads, routing:
     tiles, grouped_only = _tiles(machine_device, distinct.stage[machine_rows])
     catalogue, single = read_catalogue(tiles)
     launched = empty_launched(routing_rows.size, device.levels)
-    by_rule = np.flatnonzero(distinct.library != COMPARED)
-    compared = np.flatnonzero(distinct.library == COMPARED)
+    compares = np.isin(distinct.library, (COMPARED, SORTED))
+    by_rule, compared = np.flatnonzero(~compares), np.flatnonzero(compares)
     if compared.size:
         parts = take(distinct, compared), take(products, compared), routing_rows[compared]
         _write(launched, compared, _run_groups, *parts, loads, machines, catalogue, single, grouped_only)

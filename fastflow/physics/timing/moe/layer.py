@@ -152,6 +152,18 @@ def _quantise(batch: _Layers) -> Pass:
     return Pass(launches, bytes=element_bytes * layers.routing.tokens * layers.hidden)
 
 
+def _quantise_tokens(batch: _Layers) -> Pass:
+    """Return the pass of libraries whose products gather rows: it quantises tokens, in blocks too."""
+    layers = batch.layers
+    launches = 1.0 * batch.quantised
+    elements = launches * layers.routing.tokens * layers.hidden
+    return Pass(
+        launches,
+        bytes=elements * (layers.activation + layers.size),
+        operations=elements * np.where(batch.scaled, QUANTISE, 0.0),
+    )
+
+
 def _gather(batch: _Layers) -> Pass:
     layers = batch.layers
     read = np.where(batch.quantised & ~batch.scaled, layers.size, layers.activation)
@@ -249,6 +261,7 @@ PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "route": _route,
     "sort": _sort,
     "quantise": _quantise,
+    "quantise_tokens": _quantise_tokens,
     "gather": _gather,
     "scale": _scale,
     "activate": _activate,

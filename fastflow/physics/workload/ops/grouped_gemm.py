@@ -18,7 +18,7 @@ from fastflow.core.yaml_file import amount_of, wrong
 from fastflow.physics.timing.device import Device
 from fastflow.physics.timing.library.thread_blocks import Launched
 from fastflow.physics.timing.moe.expert_load import Routings
-from fastflow.physics.timing.moe.expert_tiles import COMPARED, CUTLASS, TRTLLM, TUNED
+from fastflow.physics.timing.moe.expert_tiles import COMPARED, SORTED, TRTLLM
 from fastflow.physics.timing.moe.grouped_gemm import (
     FIRST,
     SECOND,
@@ -139,12 +139,11 @@ def is_fused(device: Device, share: Share) -> np.ndarray[Any, np.dtype[np.bool_]
 def _library(device: Device, share: Share) -> Ints:
     """Return the library of each product.
 
-    CUTLASS compares tiles where units have no tensor memory, and for gradients of weights.
+    Tiles are compared where units have no tensor memory, and for gradients of weights.
     """
     library = rare_attribute(share, "library").astype(np.int64)
     has_tensor_memory = device.library.pair[share.device] > 1.0
-    is_cutlass = (library == CUTLASS) | (library == TUNED)
-    compares = (share.kind == WEIGHT_GRADIENT) | (is_cutlass & ~has_tensor_memory)
+    compares = (share.kind == WEIGHT_GRADIENT) | (~has_tensor_memory & (library != SORTED))
     return np.where(compares, COMPARED, library)
 
 

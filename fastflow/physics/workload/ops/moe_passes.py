@@ -37,6 +37,7 @@ _KERNELS = {
     "masked_combine": ("masked_combine",),
     "trtllm_route": ("trtllm_route",),
     "trtllm_dispatch": ("quantise",),
+    "token_dispatch": ("quantise_tokens",),
 }
 """The kernels of each type."""
 
@@ -96,6 +97,9 @@ MASKED_PASSES = {
     "combine": _type("masked_combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
 }
 """Around DeepGEMM's products in masked layout; only `model=experts` has them."""
+SORTED_PASSES = {"dispatch": _type("token_dispatch", PASS, "experts", makes=GROUPS)}
+"""Before products that gather the rows of tokens themselves: fused_moe of vLLM and SGLang, and trtllm's
+batched kernels in fp8 with scales of blocks."""
 TRTLLM_PASSES = {
     "route": _type("trtllm_route", ROWWISE),
     "dispatch": _type("trtllm_dispatch", PASS, "experts", makes=GROUPS),

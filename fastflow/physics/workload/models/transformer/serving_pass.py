@@ -45,6 +45,12 @@ from fastflow.physics.workload.models.transformer.network import (
     embedding,
     has_streams,
 )
+from fastflow.physics.workload.models.transformer.served_experts import (
+    EXPERT_KERNELS,
+    with_expert_kernels,
+    with_fused_downs,
+    with_one_sum,
+)
 from fastflow.physics.workload.models.transformer.valid_sizes import invalid_pass_sizes
 from fastflow.physics.workload.network import INPUT, Amount, Layer, Network, Node, PassCost, connect
 from fastflow.physics.workload.ops import grouped_gemm, pointwise, rowwise, top_p
@@ -74,10 +80,11 @@ def network(points: Inputs) -> Network:
     if part == HEAD_PART:
         return connect([Layer("head", SOFTMAX, _head(points, size))])
     counts = times(str(points[KEY][0]), single(points["model.layers"]))
-    return connect(
+    cores = (
         Layer(kind.text, HIDDEN, tuple(_core(points, size, kind, part == DECODE)), times=layer_count)
         for kind, layer_count in counts.items()
     )
+    return connect(cores, are_stacked=False)
 
 
 # --- kernels over every token
@@ -86,7 +93,13 @@ def network(points: Inputs) -> Network:
 def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     pattern = str(points[KEY][0])
     counts = times(pattern, single(points["model.layers"]))
-    nodes = {kind: _without(core_names(kind), block(points, size, kind, INPUT)) for kind in counts}
+    kernels = str(points[EXPERT_KERNELS.name][0])
+    nodes = {
+        kind: with_expert_kernels(
+            with_fused_downs(_without(core_names(kind), block(points, size, kind, INPUT))), kernels
+        )
+        for kind in counts
+    }
     first = {kind: float(len(_norms_of(INPUT, of_kind))) for kind, of_kind in nodes.items()}
     # whether sums make the norms that the next layer begins with
     starts_with_norms = bool(points["model.block"][0] != POST) and not has_streams(points)
@@ -95,7 +108,7 @@ def _tokens(points: Inputs, size: Sizes) -> list[Layer]:
     layers = [Layer("embedding", EMBEDDING, _fuse_norms(embedding(points, size), after_embedding))]
     for kind, layer_count in counts.items():
         padded = _padded(points, _quantised(points, _fuse_norms(nodes[kind], after[kind])))
-        layers.append(Layer(kind.text, HIDDEN, padded, times=layer_count))
+        layers.append(Layer(kind.text, HIDDEN, with_one_sum(padded), times=layer_count))
     return layers
 
 
@@ -255,7 +268,7 @@ FAMILY = transformer.FAMILY._replace(
     invalid_sizes=invalid_pass_sizes,
     order=_order,
     sizes=(*SIZES, BEFORE, EXPERT_ROWS),
-    structure=(*STRUCTURE, PART, SAMPLER),
+    structure=(*STRUCTURE, PART, SAMPLER, EXPERT_KERNELS),
     parameters=None,
     trained=(),
 )

@@ -13,6 +13,8 @@ from fastflow.physics.workload.models.transformer.building_blocks import HEADS, 
 from fastflow.physics.workload.models.transformer.dimensions import RMS, Sizes
 from fastflow.physics.workload.network import Node, Size
 
+QUERY_DOWN, QUERY_NORM = "query down", "query norm"
+
 
 class Source(NamedTuple):
     """What queries are made from."""
@@ -28,8 +30,8 @@ def source_of_queries(points: Inputs, size: Sizes, read: str) -> Source:
     if not points["model.query_latent"][0]:
         return Source([], read, size.hidden, HIDDEN)
     columns, names = size.query_latent, ("query_latent",)
-    down = gemm("query down", size, size.hidden, columns, read, (HIDDEN, names))
-    normed = norm("query norm", size, RMS, down.name, columns, names)
+    down = gemm(QUERY_DOWN, size, size.hidden, columns, read, (HIDDEN, names))
+    normed = norm(QUERY_NORM, size, RMS, down.name, columns, names)
     return Source([down, normed], normed.name, columns, names)
 
 
