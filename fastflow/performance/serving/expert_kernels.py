@@ -32,7 +32,7 @@ BEFORE_BLACKWELL: Mapping[str, Mapping[str, str]] = {
 }
 """By library and type of the experts ("": any other)."""
 ON_BLACKWELL: Mapping[str, Mapping[str, str]] = {
-    "trtllm": {"": CUTLASS, PADDED: DEEPGEMM, "nvfp4": TRTLLM, "mxfp4": TRTLLM},
+    "trtllm": {"": CUTLASS, PADDED: TRTLLM, "nvfp4": TRTLLM, "mxfp4": TRTLLM},
     "vllm": {"": TRITON, PADDED: TRTLLM, "nvfp4": TRTLLM, "mxfp4": TRTLLM},
     "sglang": {"": TRITON, PADDED: TRTLLM, "nvfp4": TRTLLM, "mxfp4": TRTLLM},
 }

@@ -7,13 +7,27 @@ are in the tables of conf/measurement_files.yaml; docs/validation.md lists them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.analysis.measurements.kind import Options, TimedRows, register
+from fastflow.analysis.measurements.csv_file import InputColumn, merge_columns, scalar_of
 from fastflow.analysis.measurements.predict import PredictedRows
 from fastflow.analysis.measurements.served_runs import CACHE, DTYPE, EXPERTS, ServedRuns
+from fastflow.analysis.measurements.served_recipes import (
+    BUDGETS,
+    DATA,
+    EXPERT,
+    TENSOR,
+    UNVERSIONED,
+    budget_of,
+    recipes_of,
+    settings_of,
+    words_of,
+)
+from fastflow.config.model_inputs import convert, to_column
 from fastflow.core.tables import Bools, Columns, Floats, Ints
 
 TTFT, TPOT = "ttft", "tpot"
@@ -46,6 +60,7 @@ class ServedPoints(ServedRuns):
     error_groups = ("part", "system", "model", "backend", "concurrency")
     alias_tables = (
         "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts", "connections",
+        "recipes",
     )  # fmt: skip
     device_column = "system"
     has_errors_by_part = True
@@ -55,29 +70,82 @@ class ServedPoints(ServedRuns):
         super().__init__(rows._replace(measured=_MILLI * rows.measured), options)
         names = self._cells("model")
         servers = self._read_names(names, self._cells("backend"), "backend")
+        self.settings = self._read_recipes(names, servers)
         self._read_layout()
         self._read_types(names, servers)
         self._read_lengths(names)
+        self._apply_recipes()
         texts = [" ".join(words) for words in zip(servers, names, strict=True)]
         self._set_input(
             _BATCH, self._converted("connections", _BATCH, self._match_names("connections", texts))
         )
         self._set_input("serve.simulate", np.ones(self.rows, np.bool_))
 
+    def _read_recipes(self, names: list[str], servers: list[str]) -> list[dict[str, str]]:
+        """Return the settings of each row's recipe."""
+        recipes = recipes_of(self.tables["recipes"], f"{self.section}.recipes")
+        versions = [text or UNVERSIONED for text in self._cells("backend_version")]
+        texts = zip(names, servers, versions, self._cells(self.device_column), self._cells("precision"), strict=True)
+        columns = {name: self._whole_numbers(name) for name in ("isl", "osl", "tp")}
+        columns["dp"] = self._whole_numbers("attention_dp")
+        columns["c"] = self._whole_numbers("concurrency") * columns["dp"]
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        words = [words_of(*row) for row in zip(texts, rows, strict=True)]
+        return [settings_of(recipes, row) for row in words]
+
     def _read_layout(self) -> None:
-        """Read the strategy: experts are sharded over expert-parallel ranks, or by tensor parallelism."""
-        tensor, stages, expert_ranks = (
-            self._whole_numbers("tp"),
-            self._whole_numbers("pp"),
-            self._whole_numbers("moe_ep"),
+        """Read the strategy: experts are sharded over expert-parallel ranks, or by tensor parallelism.
+
+        Files count the requests of an attention rank. Some have the product of `tp` and `ep` for the devices,
+        where both are the same devices: then `moe_tp` repeats `moe_ep`, or `attention_dp` repeats `tp`.
+        """
+        tensor, stages, expert_ranks, moe_tensor = (
+            self._whole_numbers(name) for name in ("tp", "pp", "moe_ep", "moe_tp")
         )
-        moe_devices = self._whole_numbers("moe_tp") * expert_ranks  # devices of a stage, of a mixture
-        ranks = self._whole_numbers("attention_dp", 0)
-        ranks = np.where(ranks > 0, ranks, np.maximum(moe_devices // tensor, 1))
+        stated = self._whole_numbers("attention_dp", 0)
+        ranks = np.where(stated > 0, stated, np.maximum(moe_tensor * expert_ranks // tensor, 1))
+        per_rank = np.where(stated > 1, stated, 1)
+        world = tensor * ranks
+        doubled = (moe_tensor > 1) & (moe_tensor == expert_ranks) & (world == moe_tensor * expert_ranks)
+        squared = (tensor > 1) & (tensor == stated) & (expert_ranks == world)
+        tensor = np.where(doubled & (ranks == 1), expert_ranks, tensor)
+        ranks = np.where(doubled, world // expert_ranks // tensor, np.where(squared, 1, ranks))
+        ranks = np.where(doubled & (stated > 1), expert_ranks, ranks)
+        expert_ranks = np.where(squared, tensor, expert_ranks)
         devices = tensor * ranks
         experts = np.where((ranks > 1) | ((expert_ranks > 1) & (expert_ranks == devices)), devices, 1)
-        experts = np.where(moe_devices > 1, experts, 1)
+        experts = np.where(moe_tensor * expert_ranks > 1, experts, 1)
+        chosen = np.array([settings.get("experts", "") for settings in self.settings])
+        tensor, ranks = np.where(chosen == DATA, 1, tensor), np.where(chosen == DATA, devices, ranks)
+        experts = np.where((chosen == DATA) | (chosen == EXPERT), devices, experts)
+        experts = np.where((chosen == TENSOR) & (ranks == 1), 1, experts)
+        self.ranks = ranks
+        at_once = self._whole_numbers("concurrency") * per_rank
+        self._set_input("serve.concurrency", at_once)
         self._set_layouts(tensor, experts, ranks, stages)
+
+    def _apply_recipes(self) -> None:
+        """Set the inputs of each row's recipe."""
+        keys = dict.fromkeys(key for settings in self.settings for key in settings if "." in key)
+        for key in keys:
+            texts = [settings.get(key, "") for settings in self.settings]
+            known = {text: convert(key, scalar_of(key, text)) for text in dict.fromkeys(texts) if text}
+            has = np.array([text != "" for text in texts])
+            filler = next(iter(known.values()))
+            self._replace_input(key, np.array([known.get(text, filler) for text in texts]), has)
+        rules = np.array([settings.get("budget", "") for settings in self.settings])
+        longest = self._whole_numbers("isl")
+        requests = -(-self._values("serve.concurrency") // self.ranks)
+        drafts = self._values("serve.num_speculative_tokens") + 1
+        budget = np.ones(self.rows, dtype=np.int64)
+        for rule in BUDGETS:
+            budget = np.where(rules == rule, budget_of(rule, longest, requests, drafts), budget)
+        self._replace_input("server.max_num_batched_tokens", budget, rules != "")
+
+    def _replace_input(self, key: str, values: NDArray[Any], rows: Bools) -> None:
+        """Set an input of some rows, unless it is overridden; others keep theirs."""
+        column = merge_columns(self.inputs.get(key), InputColumn(to_column(key, values), rows))
+        self.inputs[key] = merge_columns(column, self.overriding[key]) if key in self.overriding else column
 
     def _read_types(self, names: list[str], servers: list[str]) -> None:
         """Read the types of products, experts and caches."""

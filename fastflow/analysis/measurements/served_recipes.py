@@ -1,0 +1,84 @@
+"""What the recipe of a benchmark of servers says, which its rows leave unsaid.
+
+The table `recipes` (section `serving` of conf/measurement_files.yaml) has names of words, and settings. A name
+is of a row if the row has all of its words: of its server, version, model, chip, precision and load
+(`words_of`). All names of a row apply, those of fewer words first. Settings are inputs, KEY=VALUE, and:
+
+- *experts=tp*: tensor parallelism shards experts; *ep*: they are distributed over the devices; *dp*: so they
+  are, and each device has requests of its own (attention data parallelism);
+- *budget=load*: tokens of an iteration are 8,192, or the longest prompt with a token of each request and 64
+  more; *prompt*: those of the longest prompt, of each request's verified tokens, and 64 more; both in whole
+  64s. *twice*: twice the longest prompt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.errors import InputError
+from fastflow.core.tables import Ints
+
+TENSOR, EXPERT, DATA = LAYOUTS = ("tp", "ep", "dp")
+OF_LOAD, OF_PROMPT, OF_TWO = BUDGETS = ("load", "prompt", "twice")
+ALLOWED = {"experts": LAYOUTS, "budget": BUDGETS}
+"""Settings that are no inputs, and their values."""
+UNVERSIONED = "unversioned"
+USUAL_BUDGET, ROUNDED, SPARE = 8192, 64, 64  # tokens (benchmarks/*_trt*.sh of SemiAnalysisAI/InferenceX)
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+class Recipe(NamedTuple):
+    """A name of the table, and its settings."""
+
+    words: frozenset[str]
+    settings: Mapping[str, str]
+
+
+def words_of(texts: Iterable[str], numbers: Mapping[str, float]) -> frozenset[str]:
+    """Return the words of a row: those of its texts, and of numbers such as isl8192 and c64."""
+    words = {word for text in texts for word in _WORD.findall(text.lower())}
+    return frozenset(words | {f"{name}{value:.0f}" for name, value in numbers.items()})
+
+
+def recipes_of(table: Mapping[str, str], section: str) -> list[Recipe]:
+    """Return the recipes of a table, those of fewer words first; raises InputError for other settings."""
+    recipes = []
+    for name, text in table.items():
+        settings = dict(_setting(f"{section}.{name}", word) for word in text.split())
+        recipes.append(Recipe(frozenset(_WORD.findall(name.lower())), settings))
+    return sorted(recipes, key=lambda recipe: len(recipe.words))
+
+
+def _setting(where: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    allowed = ALLOWED.get(name)
+    if not equals or (allowed is None and "." not in name):
+        raise InputError(where, text, f"KEY=VALUE, or {' or '.join(f'{word}=...' for word in ALLOWED)}")
+    if allowed is not None and value not in allowed:
+        raise InputError(where, text, " or ".join(f"{name}={word}" for word in allowed))
+    return name, value
+
+
+def settings_of(recipes: Iterable[Recipe], words: frozenset[str]) -> dict[str, str]:
+    """Return the settings of a row; words: its own."""
+    found: dict[str, str] = {}
+    for recipe in recipes:
+        if recipe.words <= words:
+            found |= recipe.settings
+    return found
+
+
+def budget_of(rule: str, longest: Ints, requests: Ints, verified: Ints) -> Ints:
+    """Return the tokens of an iteration on a rank by a rule of `BUDGETS`.
+
+    longest: tokens of the longest prompt; requests: of a rank; verified: tokens of each in a pass.
+    """
+    if rule == OF_TWO:
+        return 2 * longest
+    tokens = longest + requests * (verified if rule == OF_PROMPT else 1) + SPARE
+    rounded = -(-tokens // ROUNDED) * ROUNDED
+    return rounded if rule == OF_PROMPT else np.maximum(rounded, USUAL_BUDGET)
