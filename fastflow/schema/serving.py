@@ -306,6 +306,40 @@ SERVING: tuple[Column, ...] = (
         "true: chunks of prompts share iterations with requests that decode (chunked prefill with"
         " decode); false: prompts go first, alone",
     ),
+    Column(
+        "server.schedule_ahead",
+        "bool",
+        "",
+        "true: the server composes an iteration while the one before runs (overlap or asynchronous"
+        " scheduling), so that a request waits an iteration more",
+    ),
+    count(
+        "server.scheduler_recv_interval",
+        "iterations that decode between looks for new requests; it looks after each with prompts, too",
+        high=1e6,
+    ),
+    Column(
+        "server.attention_dp_balance",
+        "bool",
+        "",
+        "true: attention ranks start prompts together: when all have one, or one has nothing to decode",
+    ),
+    count(
+        "server.attention_dp_timeout_iters",
+        "most iterations for which attention ranks with a prompt wait for the others",
+        low=0,
+        high=1e6,
+    ),
+    count(
+        "server.batch_wait_timeout_iters",
+        "most iterations for which prompts wait for others, while requests decode; 0: they do not wait",
+        low=0,
+        high=1e6,
+    ),
+    share(
+        "server.batch_wait_max_tokens_ratio",
+        "share of max_num_batched_tokens from which on prompts do not wait for others",
+    ),
     Column("server.chunked_prefill", "bool", "", "true: a prompt is cut where an iteration is full"),
     Column(
         "server.guaranteed_no_evict",

@@ -8,7 +8,7 @@ is of a row if the row has all of its words: of its server, version, model, chip
   are, and each device has requests of its own (attention data parallelism);
 - *budget=load*: tokens of an iteration are 8,192, or the longest prompt with a token of each request and 64
   more; *prompt*: those of the longest prompt, of each request's verified tokens, and 64 more; both in whole
-  64s. *twice*: twice the longest prompt.
+  64s; *spare*: the longest prompt, a token of each request and 1,500 more; *twice*: twice the longest prompt.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from fastflow.core.errors import InputError
 from fastflow.core.tables import Ints
 
 TENSOR, EXPERT, DATA = LAYOUTS = ("tp", "ep", "dp")
-OF_LOAD, OF_PROMPT, OF_TWO = BUDGETS = ("load", "prompt", "twice")
+OF_LOAD, OF_PROMPT, OF_SPARE, OF_TWO = BUDGETS = ("load", "prompt", "spare", "twice")
 ALLOWED = {"experts": LAYOUTS, "budget": BUDGETS}
 """Settings that are no inputs, and their values."""
-UNVERSIONED = "unversioned"
+UNVERSIONED, UNRANKED = "unversioned", "unranked"
+"""Words of rows that do not say their version, or their attention ranks."""
+MANY_SPARE = 1500  # tokens (generator/rule_plugin/benchmark/*.rule of ai-dynamo/aiconfigurator)
 USUAL_BUDGET, ROUNDED, SPARE = 8192, 64, 64  # tokens (benchmarks/*_trt*.sh of SemiAnalysisAI/InferenceX)
 _WORD = re.compile(r"[a-z0-9]+")
 
@@ -56,6 +58,8 @@ def recipes_of(table: Mapping[str, str], section: str) -> list[Recipe]:
 def _setting(where: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     allowed = ALLOWED.get(name)
+    if name == "rounds" and value.isdigit():
+        return name, value
     if not equals or (allowed is None and "." not in name):
         raise InputError(where, text, f"KEY=VALUE, or {' or '.join(f'{word}=...' for word in ALLOWED)}")
     if allowed is not None and value not in allowed:
@@ -79,6 +83,8 @@ def budget_of(rule: str, longest: Ints, requests: Ints, verified: Ints) -> Ints:
     """
     if rule == OF_TWO:
         return 2 * longest
+    if rule == OF_SPARE:
+        return longest + requests + MANY_SPARE
     tokens = longest + requests * (verified if rule == OF_PROMPT else 1) + SPARE
     rounded = -(-tokens // ROUNDED) * ROUNDED
     return rounded if rule == OF_PROMPT else np.maximum(rounded, USUAL_BUDGET)

@@ -12,7 +12,7 @@ from fastflow.performance.serving.images import IMAGES, has_images, passes_with_
 from fastflow.performance.serving.kv_cache import Cache, Room, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.passes.interpolate import interpolate_at
-from fastflow.performance.serving.passes.step_time import Hosts, Pipelines, Servers
+from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
 from fastflow.performance.serving.passes.tabulate import Axes, Passes, axes_of, passes_of
 from fastflow.performance.serving.pipeline_stages import Stages, stages_of
 from fastflow.performance.serving.policy import mixes_of
@@ -296,6 +296,20 @@ def _concurrency(points: _Points) -> Floats:
     return np.where(is_pass, np.maximum(inputs["serve.batch"] / layouts.replicas, 1.0), requests)
 
 
+def _intakes(inputs: Inputs) -> Intakes:
+    """Return how requests get into iterations."""
+    budget = inputs["server.max_num_batched_tokens"]
+    return Intakes(
+        ahead=inputs["server.schedule_ahead"],
+        interval=inputs["server.scheduler_recv_interval"],
+        balances=inputs["server.attention_dp_balance"],
+        timeout=inputs["server.attention_dp_timeout_iters"],
+        wait_iterations=inputs["server.batch_wait_timeout_iters"],
+        wait_tokens=inputs["server.batch_wait_max_tokens_ratio"] * budget,
+        round_trip_s=inputs["server.request_overhead"],
+    )
+
+
 def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
     """Return the batching of servers."""
     inputs, layouts, server = points.inputs, points.layouts, points.server
@@ -307,6 +321,7 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         ranks=layouts.ranks,
         slots=layouts.slots,
         host=Hosts(inputs["server.step_overhead"], inputs["server.step_overhead_per_request"]),
+        intake=_intakes(inputs),
         budget=inputs["server.max_num_batched_tokens"],
         most=np.maximum(np.minimum(inputs["server.max_num_seqs"], limit), 1),
         capacity=capacity,

@@ -21,6 +21,7 @@ from fastflow.analysis.measurements.served_recipes import (
     DATA,
     EXPERT,
     TENSOR,
+    UNRANKED,
     UNVERSIONED,
     budget_of,
     recipes_of,
@@ -85,7 +86,9 @@ class ServedPoints(ServedRuns):
         """Return the settings of each row's recipe."""
         recipes = recipes_of(self.tables["recipes"], f"{self.section}.recipes")
         versions = [text or UNVERSIONED for text in self._cells("backend_version")]
-        texts = zip(names, servers, versions, self._cells(self.device_column), self._cells("precision"), strict=True)
+        unranked = ["" if text else UNRANKED for text in self._cells("attention_dp")]
+        cells = (self._cells(name) for name in (self.device_column, "precision"))
+        texts = zip(names, servers, versions, *cells, unranked, strict=True)
         columns = {name: self._whole_numbers(name) for name in ("isl", "osl", "tp")}
         columns["dp"] = self._whole_numbers("attention_dp")
         columns["c"] = self._whole_numbers("concurrency") * columns["dp"]
@@ -141,6 +144,8 @@ class ServedPoints(ServedRuns):
         for rule in BUDGETS:
             budget = np.where(rules == rule, budget_of(rule, longest, requests, drafts), budget)
         self._replace_input("server.max_num_batched_tokens", budget, rules != "")
+        rounds = np.array([int(settings.get("rounds", 0)) for settings in self.settings])
+        self._replace_input("serve.num_requests", rounds * self._values("serve.concurrency"), rounds > 0)
 
     def _replace_input(self, key: str, values: NDArray[Any], rows: Bools) -> None:
         """Set an input of some rows, unless it is overridden; others keep theirs."""

@@ -76,7 +76,7 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, metric
         return False
     # time that prompts add to iterations, at least that of iterations full of prompts
     budget = float(batch.budget)
-    token_s = shared_time(times, batch.times, budget) / budget + request.attention_s / request.prompt
+    token_s = shared_time(times, batch.times, budget, budget) / budget + request.attention_s / request.prompt
     prefill_s = max(
         metrics.group.total, token_s * request.prompt * prompts_on_rank(batch, metrics.group_size)
     )

@@ -139,7 +139,7 @@ def pass_parts(
     rows = decoding * batch.queries
     decode = decode_line(times, batch.times, decoding, request.context).seconds if decoding > 0.0 else 0.0
     first = request.first_chunk_s if tokens > 0.0 else 0.0
-    shared = shared_time(times, batch.times, rows + tokens)
+    shared = shared_time(times, batch.times, rows + tokens, rows + tokens)
     head = head_time(times, batch.times, rows + prompts)
     prefill = max(0.0, request.attention_s * tokens / request.prompt + first)
     return Parts(

@@ -27,6 +27,18 @@ class Hosts(NamedTuple):
     row_s: Floats  # for every request in it: sampling and detokenization
 
 
+class Intakes(NamedTuple):
+    """How requests get into iterations (`simulator.intake`); shape (points,)."""
+
+    ahead: Bools  # an iteration is composed while the one before runs
+    interval: Ints  # iterations that decode between looks for new requests, at least 1
+    balances: Bools  # attention ranks start prompts together
+    timeout: Ints  # most iterations for which they wait for each other
+    wait_iterations: Ints  # most iterations for which prompts wait for others
+    wait_tokens: Floats  # prompts' tokens that end this wait
+    round_trip_s: Floats  # from the end of a request until the client's next one is with the server [s]
+
+
 class Pipelines(NamedTuple):
     """Pipeline stages of servers, for the time of the bottleneck stage; shape (points,)."""
 
@@ -47,6 +59,7 @@ class Servers(NamedTuple):
     ranks: Ints  # attention ranks that advance together, each with its own requests
     slots: Ints  # pipeline stages: batches in flight, 1 without
     host: Hosts
+    intake: Intakes
     budget: Ints  # most tokens of an iteration on a rank
     most: Ints  # most requests in flight on a rank
     capacity: Ints  # tokens that the cache of a rank holds
@@ -64,6 +77,18 @@ class Host(NamedTuple):
 
     iteration_s: float
     row_s: float
+
+
+class Intake(NamedTuple):
+    """The intake of one point."""
+
+    ahead: bool
+    interval: int
+    balances: bool
+    timeout: int
+    wait_iterations: int
+    wait_tokens: float
+    round_trip_s: float
 
 
 class Pipeline(NamedTuple):
@@ -118,12 +143,23 @@ def stall_time(pipeline: Pipeline, layers: float, head: float) -> float:
 
 
 @lean_kernel
-def shared_time(times: PassTimes, server: int, tokens: float) -> float:
-    """Return the time of all layers but the core of attention [s]."""
+def shared_time(times: PassTimes, server: int, tokens: float, mean: float) -> float:
+    """Return the time of all layers but the core of attention [s].
+
+    tokens: of the rank with most; mean: of all ranks, whose tokens go to the experts of all.
+    """
     if tokens <= 0.0:
         return 0.0
     interval = interval_of(times.tokens, tokens)
-    return interpolate_1d(times.shared[server], interval, share_of(times.tokens, interval, tokens))
+    share = share_of(times.tokens, interval, tokens)
+    seconds = interpolate_1d(times.shared[server], interval, share)
+    if mean == tokens:
+        return seconds
+    experts = interpolate_1d(times.experts[server], interval, share)
+    interval = interval_of(times.tokens, mean)
+    return seconds - experts + interpolate_1d(
+        times.experts[server], interval, share_of(times.tokens, interval, mean)
+    )
 
 
 @lean_kernel

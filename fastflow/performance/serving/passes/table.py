@@ -16,6 +16,7 @@ class PassTimes(NamedTuple):
 
     tokens: Ints  # (K,) tokens of an iteration on one attention rank, from 1
     shared: Floats  # (s, K) all layers but the core of attention, collectives included
+    experts: Floats  # (s, K) of these, kernels of the experts that attention ranks share
     head: Floats  # (s, K) last norm and logits of some rows
     requests: Ints  # (B,) from 1
     context: Ints  # (C,) tokens in the cache, from 1

@@ -30,7 +30,7 @@ from fastflow.performance.serving.pipeline_stages import (
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.timing.roofline import limiter_names
-from fastflow.physics.workload.graph import ATTENTION, BESIDE, PRODUCT, Graph, sum_by_kind, sum_by_point
+from fastflow.physics.workload.graph import ATTENTION, BESIDE, EXPERTS, PRODUCT, Graph, sum_by_kind, sum_by_point
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.serving_pass import (
@@ -90,6 +90,7 @@ class Part(NamedTuple):
     by: Floats  # time by limiter, (servers, ..., limiters) [s]
     of_model: Floats  # time by part of the model, (servers, ..., parts) [s]
     throttled: Floats  # time of kernels that a power limit slows down [s]
+    experts: Floats  # time of kernels of experts [s]
 
     def with_transfers(self, seconds: Floats) -> Part:
         """Return the part with transfers between stages; seconds: shaped as `time` [s]."""
@@ -162,7 +163,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
     first = tables[TOKENS_PART]
     layers = first.part.with_transfers(_stage_transfer_s(inputs, servers, first.chip, axes.tokens))
     times = PassTimes(
-        tokens=axes.tokens, shared=layers.time, head=head,
+        tokens=axes.tokens, shared=layers.time, experts=layers.experts, head=head,
         requests=axes.requests, context=axes.context, decode=decode, chunk=axes.chunk, before=axes.before,
         prefill=prefill, prefill_more=np.maximum(pair - prefill, 0.0),
     )  # fmt: skip
@@ -269,6 +270,7 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     """
     points, graph, limiters = prediction.reason.size, prediction.graph, len(_limiters(prediction.chip))
     time, energy, peak = np.full((3, points), np.nan)
+    experts = np.zeros(points)
     by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, num_parts))
     hidden_s = _hidden_s(prediction, inputs)
     throttled, kernel_s = np.zeros(points), prediction.pipeline.launches * prediction.timing.time - hidden_s
@@ -282,7 +284,9 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     if prediction.peaks.slower is not None:
         throttled[prediction.timed] = sum_by_point(graph, kernel_s * prediction.peaks.slower)
     weights[prediction.timed] = sum_by_kind(graph.offset, parts, _weight_bytes(prediction, inputs), num_parts)
-    part = Part(time, by[:, -1], energy, by, of_model, throttled)
+    is_expert = graph.layer.part == EXPERTS
+    experts[prediction.timed] = sum_by_point(graph, np.where(is_expert, kernel_s, 0.0))
+    part = Part(time, by[:, -1], energy, by, of_model, throttled, experts)
     return TabulatedPart(part, weights, prediction.reason, prediction.chip, peak)
 
 

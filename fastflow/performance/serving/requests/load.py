@@ -13,7 +13,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 
-PROMPTS, ANSWERS, ARRIVALS, ROWS = 0, 1, 2, 3
+PROMPTS, ANSWERS, ARRIVALS, ROWS, TRIPS = 0, 1, 2, 3, 4
 """Streams of random numbers."""
 TWO_64 = 2.0**64
 
@@ -63,6 +63,16 @@ def _random(stream: int, index: int) -> np.uint64:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
+
+
+@lean_kernel
+def trip_share(request: int) -> float:
+    """Return the round trip of a request over the mean one: exponentially distributed.
+
+    Round trips through a client, a network and a front end differ, so that requests of equal lengths do not
+    stay in step.
+    """
+    return float(-np.log((_random(TRIPS, request) / TWO_64) * (1.0 - 1e-9) + 1e-9))
 
 
 @lean_kernel

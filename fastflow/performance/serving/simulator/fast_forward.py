@@ -33,14 +33,13 @@ CACHE, ITERATIONS, WITH_PREFILL, PREEMPTIONS = range(4)
 """Totals: the time of iterations times the tokens in the cache [s], and counts."""
 TOTALS = 4
 
-_NEVER = 1 << 62
-
 
 class Step(NamedTuple):
     """Iterations with the same requests."""
 
     passes: int
     seconds: float  # of all passes
+    last: float  # of the last one
 
 
 class Span(NamedTuple):
@@ -48,6 +47,7 @@ class Span(NamedTuple):
 
     now: float
     until: float  # latest start
+    most: int  # iterations
 
 
 class _FixedTimes(NamedTuple):
@@ -77,6 +77,7 @@ class _Sizes(NamedTuple):
     """Sizes that set the time of an iteration without attention: each the largest of any rank."""
 
     tokens: int
+    mean: float  # tokens of all ranks
     rows: int  # of logits
     requests: int
     decoding: int
@@ -84,17 +85,18 @@ class _Sizes(NamedTuple):
 
 @lean_kernel
 def _sizes(batch: Batch, ranks: Ranks) -> _Sizes:
-    tokens, rows, requests, most_decoding = 0, 0, 0, 0
+    tokens, total, rows, requests, most_decoding = 0, 0, 0, 0, 0
     for rank in range(batch.ranks):
         decoding = 0 if ranks.pauses[rank] else ranks.decoding[rank]
         prompts, chunks = 0, ranks.chunks[rank]
         for index in range(ranks.decoding[rank], ranks.decoding[rank] + chunks):
             prompts += ranks.chunk[rank, index]
         tokens = max(tokens, decoding * batch.queries + prompts)
+        total += decoding * batch.queries + prompts
         rows = max(rows, decoding * batch.queries + chunks)
         requests = max(requests, decoding + chunks)
         most_decoding = max(most_decoding, decoding)
-    return _Sizes(tokens, rows, requests, most_decoding)
+    return _Sizes(tokens, total / batch.ranks, rows, requests, most_decoding)
 
 
 @lean_kernel
@@ -110,8 +112,8 @@ def step(
     """Time the next iteration, and those after it up to the next event; adds to the totals."""
     sizes = _sizes(batch, ranks)
     if sizes.tokens == 0:
-        return Step(0, 0.0)
-    shared = shared_time(times, batch.times, float(sizes.tokens))
+        return Step(0, 0.0, 0.0)
+    shared = shared_time(times, batch.times, float(sizes.tokens), sizes.mean)
     head = head_time(times, batch.times, float(sizes.rows))
     host = batch.host.iteration_s + batch.host.row_s * sizes.requests
     draft = batch.draft_s if sizes.decoding else 0.0
@@ -137,7 +139,7 @@ def step(
     totals[CACHE] += cached * seconds + growth * (first_s * sum_i + increase * sum_squares)
     totals[ITERATIONS] += count
     totals[WITH_PREFILL] += 1 if has_prompts else 0
-    return Step(count, seconds)
+    return Step(count, seconds, first_s + increase * (count - 1))
 
 
 @lean_kernel
@@ -176,7 +178,7 @@ def _decode_steps(
     No request starts or ends before the last iteration ends, the same rank is the slowest within a linear
     interval of the table, and the same stage is the bottleneck.
     """
-    count, slowest, value, slope = _NEVER, 0, -1.0, 0.0
+    count, slowest, value, slope = span.most, 0, -1.0, 0.0
     for rank in range(batch.ranks):
         decoding = ranks.decoding[rank]
         if decoding == 0:

@@ -25,6 +25,7 @@ from fastflow.performance.serving.requests.load import (
     is_random,
     lengths_sent,
     sent_at,
+    trip_share,
 )
 from fastflow.performance.serving.simulator.fast_forward import (
     CACHE,
@@ -35,6 +36,7 @@ from fastflow.performance.serving.simulator.fast_forward import (
     Span,
     step,
 )
+from fastflow.performance.serving.simulator.intake import holds, look, new_state, note, window_of_intake
 from fastflow.performance.serving.simulator.latencies import RequestMetrics, no_metrics, write_metrics
 from fastflow.performance.serving.simulator.policies import built_in
 from fastflow.performance.serving.simulator.scheduler import (
@@ -228,6 +230,7 @@ def _run(
     bounds, totals = parts
     count, part = requests.isl.size, 0
     sent, ended, now = 0, 0, 0.0
+    state, is_idle = new_state(), True
     row, until = totals[part], bounds[part + 1]
     while sent < min(at_once, count):
         send(ranks, batch, sent)
@@ -239,20 +242,28 @@ def _run(
         if not batch.reserves:
             for rank in range(batch.ranks):
                 row[PREEMPTIONS] += preempt(batch, requests, ranks, rank)
-        has_prompts = compose(batch, requests, ranks, now, schedule)
-        span = Span(now, until if in_order else now)
-        steps = step(times, batch, requests, ranks, has_prompts, span, row)
+        look(batch, state, now, is_idle)
+        is_held = holds(batch, requests, ranks, state)
+        window = window_of_intake(batch, requests, ranks, state, now, is_held)
+        with_prompts = compose(batch, requests, ranks, window.visible, is_held, schedule)
+        span = Span(now, until if in_order else now, window.most)
+        steps = step(times, batch, requests, ranks, with_prompts, span, row)
+        if steps.passes == 0 and not is_idle:
+            is_idle = True
+            continue
         if steps.passes == 0:
             now = next_sent(batch, requests, ranks, now)
             if now >= 1e300:
                 return False
             continue
         now += steps.seconds
+        is_idle = False
+        note(batch, state, now - steps.last, steps.passes, with_prompts, is_held)
         before = ended
         for rank in range(batch.ranks):
             ended += advance(batch, requests, ranks, rank, steps.passes, now)
         for _ in range(min(ended - before, count - sent)):  # an open loop has sent all
-            requests.sent[sent] = now
+            requests.sent[sent] = now + trip_share(sent) * batch.intake.round_trip_s
             send(ranks, batch, sent)
             sent += 1
     return True

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.performance.serving.passes.step_time import Host, Pipeline, Servers
+from fastflow.performance.serving.passes.step_time import Host, Intake, Pipeline, Servers
 from fastflow.performance.serving.requests.load import cached_tokens
 
 TOLERANCE = 1e-9
@@ -39,6 +39,7 @@ class Batch(NamedTuple):
     chunks: bool
     reserves: bool
     host: Host
+    intake: Intake
     draft_s: float
     pipeline: Pipeline
     is_closed: bool  # loop
@@ -100,6 +101,11 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
         chunks=servers.chunks[point],
         reserves=servers.reserves[point],
         host=Host(servers.host.iteration_s[point], servers.host.row_s[point]),
+        intake=Intake(
+            servers.intake.ahead[point], servers.intake.interval[point], servers.intake.balances[point],
+            servers.intake.timeout[point], servers.intake.wait_iterations[point],
+            servers.intake.wait_tokens[point], servers.intake.round_trip_s[point],
+        ),
         draft_s=servers.draft_s[point],
         pipeline=Pipeline(
             servers.pipeline.in_flight[point], servers.pipeline.widest[point], servers.pipeline.last[point]
@@ -170,14 +176,18 @@ def contexts(batch: Batch, ranks: Ranks, rank: int) -> float:
 
 @lean_kernel
 def next_arrival(batch: Batch, requests: Requests, ranks: Ranks, now: float) -> float:
-    """Return when the first request of a queue arrives after `now` on a rank whose batch is not full [s]."""
+    """Return when the next request arrives after `now` on a rank whose batch is not full [s]."""
     soonest = 1e300
     for rank in range(batch.ranks):
         if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
             continue
-        sent = requests.sent[ranks.queue[rank, ranks.head[rank]]]
-        if sent > now:
-            soonest = min(soonest, sent)
+        # prompts that wait for others wait for any of them
+        last = ranks.tail[rank] if batch.intake.wait_iterations > 0 else ranks.head[rank] + 1
+        for index in range(ranks.head[rank], last):
+            sent = requests.sent[ranks.queue[rank, index]]
+            if sent > now:
+                soonest = min(soonest, sent)
+                break
     return soonest
 
 
@@ -243,27 +253,29 @@ def is_next(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: floa
 
 
 @lean_kernel
-def _has_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
+def has_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) -> bool:
     """Say whether a prompt of a rank has started, or can start if the cache has room."""
     return ranks.started[rank] > ranks.decoding[rank] or is_next(batch, requests, ranks, rank, now)
 
 
 @lean_kernel
-def compose(batch: Batch, requests: Requests, ranks: Ranks, now: float, schedule: Callable[..., Any]) -> bool:
+def compose(
+    batch: Batch, requests: Requests, ranks: Ranks, visible: float, is_held: bool, schedule: Callable[..., Any]
+) -> bool:
     """Choose the prompts of the next iteration and start requests; returns whether it has prompts.
 
-    schedule: of a policy.
+    visible: until when requests were sent that may start [s]; is_held: no prompt may; schedule: of a policy.
     """
-    has_prompts = False
+    any_prompts = False
     for rank in range(batch.ranks):
         ranks.chunks[rank], ranks.pauses[rank] = 0, 0
-        if _has_prompts(batch, requests, ranks, rank, now):
-            schedule(batch, requests, ranks, rank, now)
-        has_prompts = has_prompts or ranks.chunks[rank] > 0
+        if not is_held and has_prompts(batch, requests, ranks, rank, visible):
+            schedule(batch, requests, ranks, rank, visible)
+        any_prompts = any_prompts or ranks.chunks[rank] > 0
     for rank in range(batch.ranks):
-        if has_prompts and not batch.mixes:
+        if any_prompts and not batch.mixes:
             ranks.pauses[rank] = 1
-    return has_prompts
+    return any_prompts
 
 
 @lean_kernel
