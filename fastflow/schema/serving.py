@@ -189,6 +189,11 @@ SERVING: tuple[Column, ...] = (
         "server.request_overhead",
         "time that the host adds to the first token: from the client to the queue and back",
     ),
+    _overhead(
+        "server.eager_launch_time",
+        "time in which the host launches a kernel of an iteration with prompts, which no captured graph has:"
+        " such an iteration takes at least the time of all its kernels",
+    ),
     count("server.max_num_batched_tokens", "largest number of tokens of an iteration on a rank", high=1e8),
     count(
         "server.max_num_seqs",
@@ -258,10 +263,11 @@ SERVING: tuple[Column, ...] = (
     ),
     text(
         MOE_BACKEND,
-        "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); deepgemm; trtllm,"
+        "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); triton_kernels, the module;"
+        " deepgemm; trtllm,"
         " TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs experts too; tuned, those"
         " of cutlass that TensorRT-LLM's tuner chose for Blackwell",
-        (AUTO, "cutlass", "tuned", "triton", "deepgemm", "trtllm"),
+        (AUTO, "cutlass", "tuned", "triton", "triton_kernels", "deepgemm", "trtllm"),
     ),
     count(
         BESIDE_TOKENS,

@@ -15,6 +15,7 @@ from fastflow.physics.workload.models.transformer.served_experts import (
     CUTLASS,
     DEEPGEMM,
     TRITON,
+    TRITON_KERNELS,
     TRTLLM,
     TUNED,
 )
@@ -26,7 +27,7 @@ PADDED = "fp8_block"
 THIN = 8  # devices that share an expert
 OF_TENSOR_MEMORY = (TRTLLM, TUNED)
 BEFORE_BLACKWELL: Mapping[str, Mapping[str, str]] = {
-    "trtllm": {"": CUTLASS, PADDED: DEEPGEMM},
+    "trtllm": {"": CUTLASS, PADDED: DEEPGEMM, "mxfp4": TRITON_KERNELS},
     "vllm": {"": TRITON, PADDED: DEEPGEMM},
     "sglang": {"": TRITON},
 }

@@ -296,6 +296,13 @@ def _concurrency(points: _Points) -> Floats:
     return np.where(is_pass, np.maximum(inputs["serve.batch"] / layouts.replicas, 1.0), requests)
 
 
+def _eager_s(points: _Points) -> Floats:
+    """Return the time in which a host launches the kernels of a pass with a prompt one by one [s]."""
+    parts, server = points.passes.parts, points.server
+    launches = parts[TOKENS_PART].launches[server, 0] + parts[PREFILL].launches[server, 0, 0]
+    return points.inputs["server.eager_launch_time"] * launches
+
+
 def _intakes(inputs: Inputs) -> Intakes:
     """Return how requests get into iterations."""
     budget = inputs["server.max_num_batched_tokens"]
@@ -320,7 +327,9 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         times=server,
         ranks=layouts.ranks,
         slots=layouts.slots,
-        host=Hosts(inputs["server.step_overhead"], inputs["server.step_overhead_per_request"]),
+        host=Hosts(
+            inputs["server.step_overhead"], inputs["server.step_overhead_per_request"], _eager_s(points)
+        ),
         intake=_intakes(inputs),
         budget=inputs["server.max_num_batched_tokens"],
         most=np.maximum(np.minimum(inputs["server.max_num_seqs"], limit), 1),

@@ -142,12 +142,13 @@ def pass_parts(
     shared = shared_time(times, batch.times, rows + tokens, rows + tokens)
     head = head_time(times, batch.times, rows + prompts)
     prefill = max(0.0, request.attention_s * tokens / request.prompt + first)
+    late = max(0.0, batch.host.eager_s - shared - head - decode - prefill) if tokens > 0.0 else 0.0
     return Parts(
         shared=shared + stall_time(batch.pipeline, shared + decode + prefill, head),
         head=head,
         decode=decode,
         prefill=prefill,
-        host=batch.host.iteration_s + batch.host.row_s * (decoding + prompts),
+        host=batch.host.iteration_s + batch.host.row_s * (decoding + prompts) + late,
         draft=batch.draft_s if decoding > 0.0 else 0.0,
     )
 

@@ -25,6 +25,7 @@ class Hosts(NamedTuple):
 
     iteration_s: Floats  # to every iteration
     row_s: Floats  # for every request in it: sampling and detokenization
+    eager_s: Floats  # least time of an iteration with prompts: its kernels are launched one by one
 
 
 class Intakes(NamedTuple):
@@ -77,6 +78,7 @@ class Host(NamedTuple):
 
     iteration_s: float
     row_s: float
+    eager_s: float
 
 
 class Intake(NamedTuple):

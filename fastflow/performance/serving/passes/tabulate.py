@@ -91,6 +91,7 @@ class Part(NamedTuple):
     of_model: Floats  # time by part of the model, (servers, ..., parts) [s]
     throttled: Floats  # time of kernels that a power limit slows down [s]
     experts: Floats  # time of kernels of experts [s]
+    launches: Floats  # number of kernels
 
     def with_transfers(self, seconds: Floats) -> Part:
         """Return the part with transfers between stages; seconds: shaped as `time` [s]."""
@@ -270,7 +271,7 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     """
     points, graph, limiters = prediction.reason.size, prediction.graph, len(_limiters(prediction.chip))
     time, energy, peak = np.full((3, points), np.nan)
-    experts = np.zeros(points)
+    experts, launches = np.zeros((2, points))
     by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, num_parts))
     hidden_s = _hidden_s(prediction, inputs)
     throttled, kernel_s = np.zeros(points), prediction.pipeline.launches * prediction.timing.time - hidden_s
@@ -286,7 +287,8 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     weights[prediction.timed] = sum_by_kind(graph.offset, parts, _weight_bytes(prediction, inputs), num_parts)
     is_expert = graph.layer.part == EXPERTS
     experts[prediction.timed] = sum_by_point(graph, np.where(is_expert, kernel_s, 0.0))
-    part = Part(time, by[:, -1], energy, by, of_model, throttled, experts)
+    launches[prediction.timed] = sum_by_point(graph, 1.0 * prediction.pipeline.launches)
+    part = Part(time, by[:, -1], energy, by, of_model, throttled, experts, launches)
     return TabulatedPart(part, weights, prediction.reason, prediction.chip, peak)
 
 

@@ -126,11 +126,12 @@ def step(
         steps = _decode_steps(times, batch, requests, ranks, fixed, span)
     decode, count = steps.decode, steps.passes
     layers = shared + decode + attention.prefill
+    late = max(0.0, batch.host.eager_s - layers - head) if has_prompts else 0.0
     stall = stall_time(batch.pipeline, layers, head)
     increase = steps.slope * _steepness(batch.pipeline, layers, head)
     # iteration i takes `i * increase` more than the first: sums over i, and over its square
     sum_i, sum_squares = 0.5 * count * (count - 1), count * (count - 1) * (2 * count - 1) / 6.0
-    first_s = fixed.total + decode + attention.prefill + stall
+    first_s = fixed.total + decode + attention.prefill + stall + late
     cached, growth = 0.0, 0.0
     for rank in range(batch.ranks):
         cached += contexts(batch, ranks, rank) + ranks.prompts[rank]

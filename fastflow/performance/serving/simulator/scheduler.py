@@ -100,7 +100,9 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
         mixes=servers.mixes[point],
         chunks=servers.chunks[point],
         reserves=servers.reserves[point],
-        host=Host(servers.host.iteration_s[point], servers.host.row_s[point]),
+        host=Host(
+            servers.host.iteration_s[point], servers.host.row_s[point], servers.host.eager_s[point]
+        ),
         intake=Intake(
             servers.intake.ahead[point], servers.intake.interval[point], servers.intake.balances[point],
             servers.intake.timeout[point], servers.intake.wait_iterations[point],

@@ -257,9 +257,15 @@ def _trtllm_route(batch: _Layers) -> Pass:
     return Pass(launches=launches, bytes=logits + launches * chosen)
 
 
+def _fused(batch: _Layers) -> Pass:
+    """Return the absent pass of libraries whose products gather rows."""
+    return Pass(launches=0.0 * batch.layers.activation)
+
+
 PASSES: dict[str, Callable[[_Layers], Pass]] = {
     "route": _route,
     "sort": _sort,
+    "fused": _fused,
     "quantise": _quantise,
     "quantise_tokens": _quantise_tokens,
     "gather": _gather,

@@ -38,6 +38,7 @@ _KERNELS = {
     "trtllm_route": ("trtllm_route",),
     "trtllm_dispatch": ("quantise",),
     "token_dispatch": ("quantise_tokens",),
+    "fused_dispatch": ("fused",),
 }
 """The kernels of each type."""
 
@@ -89,7 +90,9 @@ TRITON_PASSES = {
     "route": _type("triton_route", ROWWISE),
     "combine": _type("triton_combine", PASS, "experts", reads=GROUPS, makes=PARTIAL),
 }
-"""Of the module of triton_kernels, which only `model=experts` has: servers fuse their routing."""
+"""Of the module of triton_kernels."""
+FUSED_DISPATCH = {"dispatch": _type("fused_dispatch", PASS, "experts", makes=GROUPS)}
+"""Of a library whose products gather rows: no kernel, but a place where devices exchange them."""
 MASKED_PASSES = {
     "route": TYPES["route"],
     "dispatch": _type("masked_dispatch", PASS, "experts", makes=GROUPS),

@@ -4,6 +4,7 @@ Kernels of experts (`model.expert_kernels`):
 
 - *cutlass*: TensorRT-LLM's fused mixture, also FlashInfer's cutlass_fused_moe;
 - *triton*: fused_moe of vLLM and SGLang (fused_moe_kernel), whose blocks find their expert in a table;
+- *triton_kernels*: the module of that name, with which TensorRT-LLM runs mxfp4 on Hopper;
 - *deepgemm*: DeepGEMM's grouped products: those of fp8_block in TensorRT-LLM, vLLM and SGLang;
 - *trtllm*: TensorRT-LLM's batched kernels for Blackwell, FlashInfer's trtllm_fp4_block_scale_moe and
   trtllm_fp8_block_scale_moe.
@@ -28,23 +29,33 @@ from fastflow.physics.workload.models.transformer.mixers.queries import QUERY_DO
 from fastflow.physics.workload.models.transformer.building_blocks import FEED_FORWARD
 from fastflow.physics.workload.network import KernelType, Node
 from fastflow.physics.workload.ops import grouped_gemm
-from fastflow.physics.workload.ops.moe_passes import MASKED_PASSES, SORTED_PASSES, TRTLLM_PASSES
+from fastflow.physics.workload.ops.moe_passes import (
+    FUSED_DISPATCH,
+    MASKED_PASSES,
+    SORTED_PASSES,
+    TRITON_PASSES,
+    TRTLLM_PASSES,
+)
 from fastflow.physics.workload.ops.moe_passes import TYPES as PASSES
 from fastflow.physics.workload.recompute_modules import SHARED_EXPERTS
 from fastflow.physics.workload.sharding_rules import INNER, OUTPUT, PARTIAL, REPLICATE
 
 CUTLASS, TUNED, TRITON, DEEPGEMM, TRTLLM = "cutlass", "tuned", "triton", "deepgemm", "trtllm"
+TRITON_KERNELS = "triton_kernels"
 EXPERT_KERNELS = text(
     "model.expert_kernels",
     "kernels of experts; tuned: those of cutlass that TensorRT-LLM's tuner chose for chips with tensor memory",
-    (CUTLASS, TUNED, TRITON, DEEPGEMM, TRTLLM),
+    (CUTLASS, TUNED, TRITON, TRITON_KERNELS, DEEPGEMM, TRTLLM),
 )
 _LIBRARIES = {
     CUTLASS: expert_tiles.CUTLASS, TUNED: expert_tiles.TUNED, TRITON: expert_tiles.SORTED,
-    DEEPGEMM: expert_tiles.DEEPGEMM, TRTLLM: expert_tiles.TRTLLM,
+    TRITON_KERNELS: expert_tiles.COMPARED, DEEPGEMM: expert_tiles.DEEPGEMM, TRTLLM: expert_tiles.TRTLLM,
 }  # fmt: skip
-_OTHER_PASSES = {DEEPGEMM: MASKED_PASSES, TRTLLM: TRTLLM_PASSES | SORTED_PASSES, TRITON: SORTED_PASSES}
-_WITH_SUMS = (PASSES["combine"], MASKED_PASSES["combine"])
+_OTHER_PASSES = {
+    DEEPGEMM: MASKED_PASSES, TRTLLM: TRTLLM_PASSES | SORTED_PASSES, TRITON: SORTED_PASSES,
+    TRITON_KERNELS: TRITON_PASSES | FUSED_DISPATCH,
+}  # fmt: skip
+_WITH_SUMS = (PASSES["combine"], MASKED_PASSES["combine"], TRITON_PASSES["combine"])
 KEY_DOWN, DOWN = "key down", "query and key down"
 
 
@@ -53,7 +64,7 @@ def with_expert_kernels(nodes: Sequence[Node], kernels: str) -> list[Node]:
     others = _OTHER_PASSES.get(kernels, {})
     types = {PASSES[name]: kind for name, kind in others.items()}
     gates = {node.name: node.reads for node in nodes if node.type is PASSES["expert_gate"]}
-    fused = gates if kernels == TRTLLM else {}
+    fused = gates if kernels in (TRTLLM, TRITON_KERNELS) else {}
     found = []
     for node in nodes:
         if node.name in fused:
@@ -61,7 +72,10 @@ def with_expert_kernels(nodes: Sequence[Node], kernels: str) -> list[Node]:
         reads = tuple(source for read in node.reads for source in fused.get(read, (read,)))
         node = node._replace(reads=reads, type=types.get(node.type, node.type))
         if node.type is grouped_gemm.TYPE or node.attributes.get("experts") is not None:
-            rare = {"library": float(_LIBRARIES[kernels]), "recent": 1.0}
+            rare = {
+                "library": float(_LIBRARIES[kernels]), "recent": 1.0,
+                "triton": float(kernels == TRITON_KERNELS),
+            }  # fmt: skip
             node = node._replace(attributes={**node.attributes, **rare})
         if node.modules & SHARED_EXPERTS:
             node = node._replace(part=BESIDE)
