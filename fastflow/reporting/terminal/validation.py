@@ -114,7 +114,7 @@ def error_sheets(errors: pd.DataFrame, quantities: Sequence[Quantity]) -> Iterat
 
 
 def mean_error_lines(rows: pd.DataFrame, errors: pd.DataFrame, kind: str) -> Iterator[str]:
-    """Yield a line on the mean error of each quantity: the time last but for what a meter shows.
+    """Yield a line on the mean error of each quantity: throughput, then times, then what a meter shows.
 
     rows, errors: of a validation of a kind of file.
     """
