@@ -1,4 +1,4 @@
-"""Quantities that a file of measurements may hold of each row: its time, and what a meter shows.
+"""Quantities that a file of measurements may hold of each row: its time, what a meter shows, and throughput.
 
 An entry here has its columns in every validation, and its errors on the screen, on pages and in notebooks. A
 kind of measurement says which column of a file has it, and which results predict it.
@@ -26,16 +26,20 @@ class Quantity(NamedTuple):
     """Column of the relative error."""
     shortest: float = 0.0
     """Measured time [s] that a row of the errors of groups exceeds."""
+    column: str = ""
+    """End of the names of its columns, by default the unit."""
+    is_metered: bool = True
+    """Whether a meter shows it, and not the times of the row."""
 
     @property
     def measured(self) -> str:
         """The column of measured values."""
-        return f"measured_{self.unit}"
+        return f"measured_{self.column or self.unit}"
 
     @property
     def predicted(self) -> str:
         """The column of predicted values."""
-        return f"predicted_{self.unit}"
+        return f"predicted_{self.column or self.unit}"
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -63,7 +67,13 @@ ENERGY = Quantity(
     "energy", "J", "of what the file counts, such as a token", 1e-12, 1e15, "ratio_J", "error_J"
 )
 """From an operation of a small chip to a year of the largest cluster."""
-QUANTITIES = (TIME, POWER, ENERGY)
+THROUGHPUT = Quantity(
+    "throughput", "1/s", "output tokens of one device of a server", 1e-9, 1e9,
+    "ratio_tokens_per_s_per_device", "error_tokens_per_s_per_device",
+    column="tokens_per_s_per_device", is_metered=False,
+)  # fmt: skip
+"""Of a served point, from its two times: see `analysis/measurements/closed_loop.py`."""
+QUANTITIES = (TIME, POWER, ENERGY, THROUGHPUT)
 """All of them, in the order of the screen."""
 FURTHER = QUANTITIES[1:]
 """Those that a file may lack."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.analysis.measurements.choices import Choice
 from fastflow.analysis.measurements.csv_file import MAX_COLUMNS, CsvFile, InputColumn, listed, merge_columns
 from fastflow.analysis.measurements.host_overhead import product_call
 from fastflow.analysis.measurements.power_meter import (
@@ -116,8 +117,12 @@ class Measurements:
     """Whether rows without a needed cell are skipped, instead of refusing the file."""
     job_columns: ClassVar[tuple[str, ...]] = ()
     """Columns in which rows of the same job agree, whose layouts are ranked."""
+    choices: ClassVar[tuple[Choice, ...]] = ()
+    """Choices among rows of the same work, by their throughput."""
     error_groups: ClassVar[tuple[str, ...]] = ()
     """Columns by which errors are grouped; by default all columns of the file with a few values."""
+    range_ends: ClassVar[Mapping[str, tuple[int, ...]]] = {}
+    """Column of `error_groups` to the last number of each range, by which many numbers are grouped."""
     is_of_a_system: ClassVar[bool] = False
     """Whether rows are measured on several devices of a system."""
     has_errors_by_part: ClassVar[bool] = False

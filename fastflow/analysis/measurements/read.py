@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fastflow.analysis.measurements import kinds
+from fastflow.analysis.measurements.choices import Choice
 from fastflow.analysis.measurements.csv_file import CsvFile, listed, read_csv
 from fastflow.analysis.measurements.kind import KINDS, Measurements, Options, TimedRows
 from fastflow.config.messages import suggestion
@@ -92,6 +93,11 @@ def naming_columns(name: str, file_columns: Sequence[str]) -> tuple[str, ...]:
 def job_columns(name: str) -> tuple[str, ...]:
     """Return the columns in which rows of the same job agree, of a kind; () for others."""
     return KINDS[name].job_columns if name in KINDS else ()
+
+
+def choices(name: str) -> tuple[Choice, ...]:
+    """Return the choices by throughput among the rows of a kind; () for others."""
+    return KINDS[name].choices if name in KINDS else ()
 
 
 def has_errors_by_part(name: str) -> bool:

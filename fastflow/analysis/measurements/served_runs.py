@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.analysis.measurements.closed_loop import TPOT, TTFT, closed_loop_throughput, time_of_line
 from fastflow.analysis.measurements.csv_file import shown
+from fastflow.analysis.measurements.kind import QuantityColumn
 from fastflow.analysis.measurements.predict import results_of_rows
 from fastflow.analysis.measurements.row_keys import SECTIONS_OF_ROWS
 from fastflow.analysis.measurements.system_runs import SystemRuns
@@ -22,11 +25,17 @@ from fastflow.engine.grid.run import Run
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy
 from fastflow.physics.workload.data_types import OF_WEIGHTS_ALONE
 from fastflow.schema import find_input
+from fastflow.schema.quantities import THROUGHPUT
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 DTYPE, EXPERTS, CACHE = "model.dtype", "precision.experts", "precision.cache"
+_OUTPUT_RATE = "output_tokens_per_s_per_device"
+OUTPUT_RATES: Mapping[str, QuantityColumn] = MappingProxyType(
+    {_OUTPUT_RATE: QuantityColumn(THROUGHPUT, lambda results: results["tokens_per_s_per_device"])}
+)
+"""The quantity of kinds that call `_add_throughput`."""
 _MODES = ("continuous", "disaggregated")
 _MAX_DEGREE = 1e6
 
@@ -106,6 +115,24 @@ class ServedRuns(SystemRuns):
         entries = self.tables[table].items()
         known = {name: self._convert_entry(table, name, key, text) for name, text in entries}
         return np.array([known.get(name, default) for name in names])
+
+    def _add_throughput(self) -> None:
+        """Add the measured throughput [1/s] of lines that do not state it, to the last row of each line.
+
+        It follows from both times of a closed loop, for lines that are predicted.
+        """
+        line = self.file.line
+        ttft, tpot = (time_of_line(line, self.part, self.measured, name) for name in (TTFT, TPOT))
+        concurrency = self._values("serve.concurrency")
+        rates = closed_loop_throughput(
+            concurrency, self._values("serve.osl"), ttft, tpot, self._values("system.devices")
+        )
+        rates = np.where((self.reason == "") & (concurrency > 0), rates, np.nan)
+        stated = self.measured_quantities.get(_OUTPUT_RATE, rates)
+        rates = np.where(np.isnan(stated), rates, stated)
+        rates[:-1][line[1:] == line[:-1]] = np.nan
+        if not np.isnan(rates).all():
+            self.measured_quantities[_OUTPUT_RATE] = rates
 
     # --- prediction
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,7 +17,8 @@ from fastflow.schema.quantities import QUANTITIES, TIME, Quantity
 
 QUARTERS = 4
 _CATEGORIES = range(2, 9)  # values of a column by which errors are shown
-ALL = "all"
+_NO_RANGES: Mapping[str, Sequence[int]] = MappingProxyType({})
+ALL, LIMITER = "all", "bound_by"
 ERROR_OF_TIME, NEAR = "error of time", 0.2
 """Group of the rows whose time is predicted within this error: what is wrong there is the quantity itself."""
 
@@ -50,12 +53,18 @@ def accuracy(measured: Floats, predicted: Floats) -> Accuracy:
     )
 
 
-def errors(rows: pd.DataFrame, categories: Sequence[str], quantity: Quantity = TIME) -> pd.DataFrame:
+def errors(
+    rows: pd.DataFrame,
+    categories: Sequence[str],
+    quantity: Quantity = TIME,
+    range_ends: Mapping[str, Sequence[int]] = _NO_RANGES,
+) -> pd.DataFrame:
     """Return error metrics of a quantity: of all rows, by size, by limiter and by category; a row a group.
 
-    Those of further quantities are also of the rows whose time is right. rows: with the quantity's columns
-    (NaN: neither measured nor predicted, left out), `error`, `bound_by` and the categories. Columns: `by`,
-    `value`, and those of `Accuracy`.
+    Those of what a meter shows are also of the rows whose time is right. rows: with the quantity's columns
+    (NaN: neither measured nor predicted, left out), `error`, `bound_by` and the categories; range_ends: of a
+    category with many numbers, the last number of each range. Columns: `by`, `value`, and those of
+    `Accuracy`.
     """
     rows = rows[is_compared(rows, quantity)]
     measured, predicted = (
@@ -63,7 +72,7 @@ def errors(rows: pd.DataFrame, categories: Sequence[str], quantity: Quantity = T
     )
     metrics = [
         (by, value, *accuracy(measured[in_group], predicted[in_group]))
-        for by, value, in_group in _groups(rows, measured, categories, quantity)
+        for by, value, in_group in _groups(rows, measured, categories, quantity, range_ends)
     ]
     return pd.DataFrame(metrics, columns=["by", "value", *Accuracy._fields])
 
@@ -79,21 +88,56 @@ def measured_quantities(rows: pd.DataFrame) -> list[Quantity]:
     return [quantity for quantity in QUANTITIES if quantity.measured in rows]
 
 
-def errors_of(errors: pd.DataFrame, quantity: Quantity) -> pd.DataFrame:
-    """Return the errors of one quantity; a table without the column `quantity` has those of times."""
+def errors_of(errors: pd.DataFrame, quantity: Quantity, part: str = "") -> pd.DataFrame:
+    """Return the errors of one quantity; a table without the column `quantity` has those of times.
+
+    part: of the workload, "" for all parts together.
+    """
+    if "part" in errors:
+        errors = errors[errors["part"] == part]
     if "quantity" in errors:
         return errors[errors["quantity"] == quantity.name]
     return errors if quantity == TIME else errors.iloc[:0]
 
 
+def is_of_file(by: str) -> bool:
+    """Say whether rows are grouped by a column of the file, and not by size, limiter or error of the time."""
+    sizes = (_size_of(quantity) for quantity in QUANTITIES)
+    return by not in (ALL, ERROR_OF_TIME, LIMITER, *sizes)
+
+
+def _size_of(quantity: Quantity) -> str:
+    return f"measured {quantity.name}"
+
+
+def errors_by_part(
+    rows: pd.DataFrame, categories: Sequence[str], range_ends: Mapping[str, Sequence[int]] = _NO_RANGES
+) -> pd.DataFrame:
+    """Return the errors of times: of all parts of the workload together, then of each alone.
+
+    The column `part` comes first, "" for all. See `errors`.
+    """
+    within = [name for name in categories if name != "part"]
+    tables = [errors(rows, categories, TIME, range_ends)]
+    parts = ["", *rows["part"].unique().tolist()]
+    tables += [errors(rows[rows["part"] == part], within, TIME, range_ends) for part in parts[1:]]
+    for part, table in zip(parts, tables, strict=True):
+        table.insert(0, "part", part)
+    return pd.concat([table for table in tables if len(table)], ignore_index=True)
+
+
 def _groups(
-    rows: pd.DataFrame, measured: Floats, categories: Sequence[str], quantity: Quantity
+    rows: pd.DataFrame,
+    measured: Floats,
+    categories: Sequence[str],
+    quantity: Quantity,
+    range_ends: Mapping[str, Sequence[int]],
 ) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
     """Yield the column of a group, its value, and its rows; empty groups are left out."""
     if measured.size == 0:
         return
     yield ALL, "", np.ones(measured.size, dtype=np.bool_)
-    if quantity != TIME:
+    if quantity != TIME and quantity.is_metered:
         is_near = (rows[TIME.error] <= NEAR).to_numpy(np.bool_)
         if is_near.any():
             yield ERROR_OF_TIME, f"within {NEAR:.0%}", is_near
@@ -102,12 +146,28 @@ def _groups(
         quarter = np.searchsorted(edges[1:-1], measured, side="left")
         for number in np.unique(quarter).tolist():
             low, high = (units.show(float(edge), quantity.unit) for edge in edges[number : number + 2])
-            yield f"measured {quantity.name}", f"{low} to {high}", quarter == number
-    for name in ("bound_by", *categories):
+            yield _size_of(quantity), f"{low} to {high}", quarter == number
+    for name in (LIMITER, *categories):
+        if name in range_ends and rows[name].dtype.kind in "if" and rows[name].nunique() > _CATEGORIES[-1]:
+            yield from _ranges(rows[name], range_ends[name])
+            continue
         column = rows[name].astype(object)
         values = [value for value in column.unique() if not pd.isna(value) and value != ""]
         for value in sorted(values, key=lambda value: (isinstance(value, str), value)):
             yield name, _text_of(value), (column == value).to_numpy(np.bool_)
+
+
+def _ranges(column: pd.Series[Any], ends: Sequence[int]) -> Iterator[tuple[str, str, NDArray[np.bool_]]]:
+    """Yield a column of numbers, the name of a range of them, and its rows; empty ranges are left out.
+
+    ends: the last number of each range but the highest, ascending.
+    """
+    names = [f"{low + 1}-{high}" for low, high in pairwise((0, *ends))] + [f"above {ends[-1]}"]
+    place = np.searchsorted(np.asarray(ends), column.to_numpy(np.float64), side="left")
+    for number, name in enumerate(names):
+        in_range = (place == number) & column.notna().to_numpy()
+        if in_range.any():
+            yield str(column.name), name, in_range
 
 
 def _text_of(value: object) -> str:

@@ -13,7 +13,12 @@ import pyarrow as pa
 from fastflow.analysis.measurements.kind import Measurements
 from fastflow.analysis.measurements.plan import PlannedFile
 from fastflow.analysis.measurements.predict import PredictedRows
-from fastflow.analysis.validation.error_metrics import categories_of, errors, measured_quantities
+from fastflow.analysis.validation.error_metrics import (
+    categories_of,
+    errors,
+    errors_by_part,
+    measured_quantities,
+)
 from fastflow.core.errors import CompositionError
 from fastflow.core.tables import Floats
 from fastflow.engine.dataset import kinds
@@ -55,7 +60,8 @@ def predicted_tables(
         "fastflow.said": json.dumps(measurements.notes()),
     }
     categories = [name for name in measurements.error_groups if name in frame]
-    metrics = _errors_of_all(frame, categories or categories_of(frame[[*file_columns, *row_columns]]))
+    categories = categories or categories_of(frame[[*file_columns, *row_columns]])
+    metrics = _errors_of_all(frame, categories, measurements)
     fields = [result_field(name) for name in map(str, metrics)]
     error_table = pa.Table.from_pandas(metrics, pa.schema(fields), preserve_index=False)
     return ValidationTables(
@@ -64,12 +70,20 @@ def predicted_tables(
     )
 
 
-def _errors_of_all(frame: pd.DataFrame, categories: Sequence[str]) -> pd.DataFrame:
+def _errors_of_all(
+    frame: pd.DataFrame, categories: Sequence[str], measurements: Measurements
+) -> pd.DataFrame:
     """Return the errors of every quantity of some rows, with its name where there are several."""
     time, *further = measured_quantities(frame)
+    ends, by_part = measurements.range_ends, measurements.has_errors_by_part
+    of_times = errors_by_part(frame, categories, ends) if by_part else errors(frame, categories, time, ends)
     if not further:
-        return errors(frame, categories, time)
-    tables = [errors(frame, categories, quantity) for quantity in (time, *further)]
+        return of_times
+    within = [name for name in categories if not (by_part and name == "part")]
+    tables = [of_times, *(errors(frame, within, quantity, ends) for quantity in further)]
+    if by_part:
+        for table in tables[1:]:
+            table.insert(0, "part", "")
     for quantity, table in zip((time, *further), tables, strict=True):
         table.insert(0, "quantity", quantity.name)
     return pd.concat([table for table in tables if len(table)], ignore_index=True)

@@ -95,27 +95,25 @@ def _schema(history: pd.DataFrame) -> pa.Schema:
 def validation_card(rows: pd.DataFrame, errors: pd.DataFrame) -> str:
     """Return the mean and median error, the errors by group, and the worst rows."""
     from fastflow.analysis.validation.error_metrics import ALL, errors_of, measured_quantities
+    from fastflow.reporting.terminal.choices import choice_lines
     from fastflow.reporting.terminal.validation import (
-        choice_line,
-        error_sheet,
+        error_sheets,
         explanation_title,
-        mean_error_line,
+        mean_error_lines,
         worst_rows,
     )
 
-    time, *further = measured_quantities(rows)
-    of_times = errors_of(errors, time)
+    kind, quantities = str(rows.attrs["fastflow.measured"]), measured_quantities(rows)
+    of_times = errors_of(errors, quantities[0])
     total = of_times[of_times["by"] == ALL].iloc[0]
     line = f"Mean relative error [bold]{total['mean_error']:.1%}[/], median {total['median_error']:.1%}"
     parts: list[Part] = [
         f"{pluralize(len(rows), 'row')} {escape(validation_title(rows))}",
-        error_sheet(of_times),
+        *error_sheets(errors, quantities),
+        *map(Text, mean_error_lines(rows, errors, kind)),
     ]
-    for metered in further:
-        parts.append(Text(mean_error_line(rows, errors, metered)))
-        parts.append(error_sheet(errors_of(errors, metered), metered))
-    if choice := choice_line(rows, str(rows.attrs["fastflow.measured"])):
-        parts.append(Text(f"Choice of layouts: {choice}"))
+    choices = choice_lines(rows, kind).items()
+    parts += [Text(f"Choice of {chosen}: {text}") for chosen, text in choices]
     failed = rows[rows["predicted_s"].isna()]
     if len(failed):
         first = f"line {failed['line'].iloc[0]}: {failed['reason'].iloc[0]}"

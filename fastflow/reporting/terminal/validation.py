@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from fastflow.analysis.measurements.read import has_errors_by_part, job_columns, naming_columns
+from fastflow.analysis.measurements.read import has_errors_by_part, naming_columns
 from fastflow.analysis.validation.error_metrics import (
     ALL,
     ERROR_OF_TIME,
@@ -15,9 +15,10 @@ from fastflow.analysis.validation.error_metrics import (
     is_compared,
     measured_quantities,
 )
-from fastflow.analysis.validation.layout_choice import layout_choice
 from fastflow.config.messages import pluralize
 from fastflow.core import units
+from fastflow.reporting.terminal.choices import choice_lines, choice_sheet
+from fastflow.reporting.terminal.errors_by_part import group_sheet, parts_of, without_categories
 from fastflow.reporting.terminal.tables import console, new_sheet, records
 from fastflow.reporting.terminal.training import time_parts
 from fastflow.schema.quantities import TIME, Quantity
@@ -60,9 +61,8 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
     for line in dataset.texts("said"):
         out.print(line, markup=False)
     quantities = measured_quantities(rows)
-    for quantity in quantities:
-        if len(errors_of(errors, quantity)):
-            out.print(error_sheet(errors_of(errors, quantity), quantity))
+    for sheet in error_sheets(errors, quantities):
+        out.print(sheet)
     failed = rows[rows["predicted_s"].isna()]
     if len(failed):
         first = failed.iloc[0]
@@ -75,9 +75,12 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             f"the first one: {first['reason']}",
             markup=False,
         )
-    if choice := choice_line(rows, dataset.about("measured")):
-        out.print(f"\n[bold]Choice of layouts[/]: {choice}")
-    naming = naming_columns(dataset.about("measured"), file_columns_of(dataset))
+    kind = dataset.about("measured")
+    for chosen, line in choice_lines(rows, kind).items():
+        out.print(f"\n[bold]Choice of {chosen}[/]: {line}")
+    if choices := choice_sheet(rows, kind):
+        out.print(choices)
+    naming = naming_columns(kind, file_columns_of(dataset))
     out.print(f"\n[bold]Worst rows[/]: {explanation_title(rows)}")
     _print_rows(out, worst_rows(rows, naming))
     for quantity in quantities[1:]:
@@ -85,26 +88,8 @@ def show(dataset: Dataset, rows: pd.DataFrame, errors: pd.DataFrame) -> None:
             out.print(f"\n[bold]Worst rows of {quantity.name}[/], with their times")
             _print_rows(out, worst_rows(rows, naming, _MAX_WORST_FURTHER, quantity))
     out.print()
-    by = "part" if has_errors_by_part(dataset.about("measured")) else ALL
-    of_times = errors_of(errors, TIME)
-    for row in records(of_times[of_times["by"] == by]):
-        print(f"{'' if by == ALL else row['value'] + ' '}mean relative error {row['mean_error']:.1%}")
-    for quantity in quantities[1:]:
-        print(mean_error_line(rows, errors, quantity))
-
-
-def choice_line(rows: pd.DataFrame, kind: str) -> str:
-    """Say how well predictions choose among the layouts of a job; "" of kinds and files without several."""
-    choice = layout_choice(rows, job_columns(kind))
-    if choice is None:
-        return ""
-    tau = "" if choice.tau != choice.tau else f"; Kendall's tau {choice.tau:.2f}"
-    return (
-        f"of {pluralize(choice.jobs, 'job')} with {choice.rows:,} rows, the layout that is predicted fastest"
-        f" was measured {choice.mean_regret:.1%} slower than the best in the mean"
-        f" (median {choice.median_regret:.1%}, at most {choice.max_regret:.1%}){tau}; ratios of two"
-        f" layouts' times are {choice.comparison_error:.1%} off in the median"
-    )
+    for line in mean_error_lines(rows, errors, kind):
+        print(line)
 
 
 def _print_rows(out: Console, explained: Iterable[list[str]]) -> None:
@@ -115,16 +100,52 @@ def _print_rows(out: Console, explained: Iterable[list[str]]) -> None:
                 out.print(line, markup=False)
 
 
+def error_sheets(errors: pd.DataFrame, quantities: Sequence[Quantity]) -> Iterator[Sheet]:
+    """Yield the errors of a validation as tables; quantities: those of its rows, the time first."""
+    tables = [(errors_of(errors, quantity), quantity, "") for quantity in quantities]
+    parts = parts_of(errors)
+    if parts:
+        tables[:1] = [(errors_of(errors, TIME, part), TIME, part) for part in parts]
+    for table, quantity, part in tables:
+        if len(table):
+            yield error_sheet(without_categories(table) if parts else table, quantity, part)
+    if parts:
+        yield group_sheet(errors, quantities)
+
+
+def mean_error_lines(rows: pd.DataFrame, errors: pd.DataFrame, kind: str) -> Iterator[str]:
+    """Yield a line on the mean error of each quantity: throughput, then times, then what a meter shows.
+
+    rows, errors: of a validation of a kind of file.
+    """
+    further = measured_quantities(rows)[1:]
+    for quantity in further:
+        if not quantity.is_metered:
+            yield mean_error_line(rows, errors, quantity)
+    of_times = errors_of(errors, TIME)
+    by = "part" if has_errors_by_part(kind) else ALL
+    of_part = {row["value"]: row["mean_error"] for row in records(of_times[of_times["by"] == by])}
+    for part in parts_of(errors) or of_part:
+        yield f"{part} mean relative error {of_part[part]:.1%}".lstrip()
+    for quantity in further:
+        if quantity.is_metered:
+            yield mean_error_line(rows, errors, quantity)
+
+
 def mean_error_line(rows: pd.DataFrame, errors: pd.DataFrame, quantity: Quantity) -> str:
-    """Return the mean error of a quantity besides the time, and of the rows whose time is right."""
+    """Return the mean error of a quantity besides the time, and of the rows whose time is right.
+
+    Of what no meter shows, the mean and the median.
+    """
     is_short = rows[TIME.measured] <= quantity.shortest
     longer = f" longer than {units.show(quantity.shortest, 's')}" if is_short.any() else ""
     of_quantity = errors_of(errors, quantity)
     of_all, near = (records(of_quantity[of_quantity["by"] == by]) for by in (ALL, ERROR_OF_TIME))
     if not of_all:
         return f"{quantity.name}: no row{longer} has a measured and a predicted one"
+    median = "" if quantity.is_metered else f", median {of_all[0]['median_error']:.1%}"
     parts = [
-        f"{quantity.name} mean relative error {of_all[0]['mean_error']:.1%}",
+        f"{quantity.name} mean relative error {of_all[0]['mean_error']:.1%}{median}",
         f"{pluralize(of_all[0]['rows'], 'row')}{longer}",
     ]
     parts += [f"{row['mean_error']:.1%} of the {row['rows']:,} whose time is {row['value']}" for row in near]
@@ -153,10 +174,14 @@ def worst_rows(
         yield [*lines] if quantity == TIME else [_quantity_line(row, naming, quantity), _time_line(row)]
 
 
-def error_sheet(errors: pd.DataFrame, quantity: Quantity = TIME) -> Sheet:
-    """Return the errors of a quantity as a table, a section for each grouping."""
+def error_sheet(errors: pd.DataFrame, quantity: Quantity = TIME, part: str = "") -> Sheet:
+    """Return the errors of a quantity as a table, a section for each grouping.
+
+    part: of the workload, whose times they are of; "" for all.
+    """
     columns = [("", False), ("rows", True), *((head, True) for head in _HEADS)]
-    title_line = "Error" if quantity == TIME else f"Error of {quantity.name}"
+    name = part if quantity == TIME else quantity.name
+    title_line = f"Error of {name}" if name else "Error"
     sheet = new_sheet(f"{title_line}, relative; bias: predicted / measured", columns)
     errors = errors.astype({"by": str, "value": str})
     for by in errors["by"].unique().tolist():

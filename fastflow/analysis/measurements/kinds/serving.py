@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fastflow.analysis.measurements.kind import Options, TimedRows, register
+from fastflow.analysis.measurements.choices import SERVED_CHOICES
+from fastflow.analysis.measurements.closed_loop import TPOT, TTFT
 from fastflow.analysis.measurements.csv_file import InputColumn, merge_columns, scalar_of
+from fastflow.analysis.measurements.kind import Options, TimedRows, register
 from fastflow.analysis.measurements.predict import PredictedRows
-from fastflow.analysis.measurements.served_runs import CACHE, DTYPE, EXPERTS, ServedRuns
 from fastflow.analysis.measurements.served_recipes import (
     BUDGETS,
     DATA,
@@ -28,10 +29,10 @@ from fastflow.analysis.measurements.served_recipes import (
     settings_of,
     words_of,
 )
+from fastflow.analysis.measurements.served_runs import CACHE, DTYPE, EXPERTS, OUTPUT_RATES, ServedRuns
 from fastflow.config.model_inputs import convert, to_column
 from fastflow.core.tables import Bools, Columns, Floats, Ints
 
-TTFT, TPOT = "ttft", "tpot"
 _MILLI = 1e-3
 _THOUSAND = 1000
 _BATCH, _LENGTH_RANGE, _PROMPTS = "serve.batch", "serve.length_range_ratio", "serve.num_unique_prompts"
@@ -55,10 +56,13 @@ class ServedPoints(ServedRuns):
     times: ClassVar[Mapping[str, str]] = {
         "silicon_ttft_ms": TTFT, "ttft_ms": TTFT, "silicon_tpot_ms": TPOT, "tpot_ms": TPOT,
     }  # fmt: skip
+    quantities = OUTPUT_RATES
     naming_keys = (
         "part", "model", "system", "backend", "strategy", "isl", "osl", "concurrency", "dtype",
     )  # fmt: skip
-    error_groups = ("part", "system", "model", "backend", "concurrency")
+    error_groups = ("part", "system", "model", "backend", "concurrency", "mode")
+    choices = SERVED_CHOICES
+    range_ends: ClassVar[Mapping[str, tuple[int, ...]]] = {"concurrency": (8, 32, 128, 512)}
     alias_tables = (
         "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts", "connections",
         "recipes",
@@ -81,6 +85,7 @@ class ServedPoints(ServedRuns):
             _BATCH, self._converted("connections", _BATCH, self._match_names("connections", texts))
         )
         self._set_input("serve.simulate", np.ones(self.rows, np.bool_))
+        self._add_throughput()
 
     def _read_recipes(self, names: list[str], servers: list[str]) -> list[dict[str, str]]:
         """Return the settings of each row's recipe."""

@@ -124,4 +124,5 @@ def _headlines_of_further(rows: pd.DataFrame, errors: pd.DataFrame) -> Iterator[
         for _, of_rows in of_quantity[of_quantity["by"] == ALL].iterrows():
             error = percent(float(of_rows["mean_error"]))
             count = pluralize(int(of_rows["rows"]), "row")
-            yield Headline(f"Mean error of {quantity.name}", error, f"of {count} that a meter measured")
+            meter = " that a meter measured" if quantity.is_metered else ""
+            yield Headline(f"Mean error of {quantity.name}", error, f"of {count}{meter}")

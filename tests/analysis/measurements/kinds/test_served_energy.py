@@ -7,7 +7,7 @@ import pytest
 import fastflow
 from fastflow.analysis.validation.error_metrics import errors_of
 from fastflow.cli.commands.validate import main
-from fastflow.schema.quantities import ENERGY, POWER, QUANTITIES
+from fastflow.schema.quantities import ENERGY, POWER, TIME
 from tests.support.checks import near
 from tests.support.measured import whole
 
@@ -48,7 +48,7 @@ def test_a_row_is_the_steady_state_of_a_server(states):
     assert near(row["error"], abs(same["tpot_s"] - 0.02) / 0.02)
     assert near(row["error_W"], abs(same["power_W"] - 500.0) / 500.0)
     assert near(row["error_J"], abs(same["joules_per_token"] - 1.25) / 1.25)
-    for quantity in QUANTITIES:
+    for quantity in (TIME, POWER, ENERGY):
         total = errors_of(found.errors, quantity).iloc[0]
         assert (total["by"], total["rows"]) == ("all", 1)
         assert near(total["mean_error"], row[quantity.error])

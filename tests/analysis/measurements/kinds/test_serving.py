@@ -1,11 +1,15 @@
 """Served points as measurements: what a row is taken for, what is left out and refused, both errors."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fastflow
+from fastflow.analysis.validation.error_metrics import errors_of
 from fastflow.cli.commands.validate import main
 from fastflow.core.errors import InputError
+from fastflow.schema.quantities import THROUGHPUT, TIME
+from tests.support.commands import report
 from tests.support.measured import whole
 
 POINT = {
@@ -114,11 +118,112 @@ def test_a_table_without_numbers_is_refused(points, table, value):
         fastflow.validate(points(), f"+serving.{table}.x={value}")
 
 
-def test_the_last_lines_are_both_errors(points, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["validate", points(), f"output={tmp_path / 'out'}"])
-    assert main() in (None, 0)
-    said = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "mean relative error" in line]
-    assert sorted(said) == ["tpot", "ttft"]
+RATE = "tokens_per_s_per_device"
+
+
+def test_throughput_follows_from_both_times_of_a_line(points):
+    """By Little's law, of answers as long as they are read: Llama 70B's are 0.9 of the file's in the mean."""
+    validated = fastflow.validate(points({}, {"pp": 2, "concurrency": 32}))
+    rows = validated.rows
+    assert rows[f"measured_{RATE}"].isna().tolist() == [True, False, True, False]
+    expected = [8 * 230.4 / (0.1 + 230.4 * 0.011) / 4, 32 * 230.4 / (0.1 + 230.4 * 0.011) / 8]
+    assert rows[f"measured_{RATE}"].iloc[[1, 3]].tolist() == pytest.approx(expected)
+    assert rows[f"predicted_{RATE}"].tolist() == rows[RATE].tolist()
+    ratio = rows[RATE].iloc[[1, 3]].to_numpy() / expected
+    assert rows[f"error_{RATE}"].iloc[[1, 3]].tolist() == pytest.approx(abs(ratio - 1.0).tolist())
+    total = errors_of(validated.errors, THROUGHPUT).iloc[0]
+    assert (total["by"], total["rows"]) == ("all", 2)
+    assert total["mean_error"] == pytest.approx(abs(ratio - 1.0).mean())
+    assert not (errors_of(validated.errors, THROUGHPUT)["by"] == "error of time").any()
+
+
+def test_lengths_of_the_command_line_count_in_the_throughput(points):
+    rows = fastflow.validate(points(), "serve.osl=100").rows
+    assert rows[f"measured_{RATE}"].iloc[1] == pytest.approx(8 * 100 / (0.1 + 100 * 0.011) / 4)
+
+
+def test_a_file_may_state_its_throughput(points, tmp_path):
+    points({}, {"concurrency": 16})
+    path = tmp_path / "points.csv"
+    head, *lines = path.read_text().splitlines()
+    stated = [f"{head},output_tokens_per_s_per_device", f"{lines[0]},123.5", f"{lines[1]},"]
+    path.write_text("\n".join(stated) + "\n")
+    rows = fastflow.validate(f"measurements={path}").rows
+    measured = rows[f"measured_{RATE}"]
+    assert measured.iloc[1] == 123.5
+    assert measured.iloc[3] == pytest.approx(16 * 230.4 / (0.1 + 230.4 * 0.011) / 4)
+    assert measured.notna().sum() == 2
+
+
+@pytest.mark.parametrize("lacking", ["silicon_ttft_ms", "silicon_tpot_ms"])
+def test_a_file_of_a_single_time_has_no_throughput(points, lacking):
+    rows = fastflow.validate(points({lacking: None})).rows
+    assert len(rows) == 1
+    assert f"measured_{RATE}" not in rows
+
+
+def test_the_last_lines_are_the_errors_of_both_times(points, cli):
+    code, out, _ = cli(main, points(), "output=here")
+    assert code == 0
+    rows = fastflow.validate(points()).rows
+    throughput, ttft, tpot = [line for line in out if "mean relative error" in line]
+    error = rows[f"error_{RATE}"].iloc[1]
+    assert throughput == f"throughput mean relative error {error:.1%}, median {error:.1%} (1 row)"
+    assert ttft == f"ttft mean relative error {rows['error'].iloc[0]:.1%}"
+    assert tpot == f"tpot mean relative error {rows['error'].iloc[1]:.1%}"
+    places = [out.index(line) for line in (throughput, ttft, tpot)]
+    assert places == list(range(places[0], places[0] + 3))
+    assert not [line for line in out[places[-1] + 1 :] if not line.startswith(("Figure:", "Errors:", "Data"))]
+
+
+def test_errors_are_printed_for_each_time_and_by_group(points, cli):
+    """Nine numbers of requests and more are in ranges."""
+    numbers = [1, 2, 4, 8, 9, 16, 32, 33, 64]
+    changed = [{"concurrency": number, "silicon_tpot_ms": 5.0 + number} for number in numbers]
+    code, out, _ = cli(main, points(*changed), "output=here", "serve.simulate=false")
+    assert code == 0
+    text = "\n".join(out)
+    for name in ("ttft", "tpot", "throughput"):
+        assert f"Error of {name}, relative" in text
+    for name in ("system", "model", "backend", "concurrency"):
+        assert f"by {name}" in text
+    rows, table = pd.read_parquet("here"), pd.read_parquet("here-errors")
+    of_tpot = errors_of(table, TIME, "tpot")
+    of_tpot = of_tpot[of_tpot["by"] == "concurrency"].set_index("value")
+    assert of_tpot["rows"].to_dict() == {"1-8": 4, "9-32": 3, "33-128": 2}
+    few = rows[(rows["part"] == "tpot") & (rows["concurrency"] <= 8)]
+    assert of_tpot.loc["1-8", "mean_error"] == pytest.approx(few["error"].mean())
+    (line,) = [line for line in out if line.split()[:2] == ["1-8", "4"]]
+    assert f"{few['error'].mean():.1%}" in line.split()
+    assert f"{few[f'error_{RATE}'].mean():.1%}" in line.split()
+
+
+def test_choices_of_layouts_and_servers_are_printed(points, cli, tmp_path):
+    """Two layouts of vLLM, the second better as measured, and one of them on two servers; a row twice."""
+    wide = {"tp": 8, "moe_tp": 8, "concurrency": 16, "silicon_tpot_ms": 9.0}
+    other = {"backend": "trtllm", "silicon_tpot_ms": 8.0}
+    code, out, _ = cli(main, points({}, wide, wide, other), "output=here", "serve.simulate=false")
+    assert code == 0
+    text = " ".join(" ".join(out).split())
+    assert (
+        "Choice of layouts: of 1 job with 2 layouts at the same lengths, load per device and server" in text
+    )
+    assert (
+        "Choice of servers: of 1 job with 2 servers at the same lengths, load per device and layout" in text
+    )
+    assert "Choices by model" in text
+    rows = pd.read_parquet("here")
+    rows = rows[(rows["part"] == "tpot") & (rows["backend"] == "vllm")].drop_duplicates("strategy")
+    chosen = rows.loc[rows[f"predicted_{RATE}"].idxmax()]
+    regret = 1.0 - chosen[f"measured_{RATE}"] / rows[f"measured_{RATE}"].max()
+    assert f"was measured {regret:.1%} below the best in the mean" in text.split("Choice of servers")[0]
+    assert "Choice of layouts" in fastflow.validate(points({}, wide), "serve.simulate=false")._repr_html_()
+    assert report(["here", f"html={tmp_path / 'page.html'}"]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Mean error of throughput" in page
+    code, out, _ = cli(main, points(), "output=there", "serve.simulate=false")
+    assert code == 0
+    assert "Choice" not in " ".join(out)
 
 
 @pytest.mark.long
