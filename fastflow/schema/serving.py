@@ -158,6 +158,12 @@ SERVING: tuple[Column, ...] = (
         "W",
         "chip.power_limit of the devices that only prefill, up to chip.tdp of their chip",
     )._replace(absent="chip.power_limit; with serve.prefill.chip, that of its file"),
+    text(
+        "serve.first_token",
+        "which of two servers sends the first token: prefill, that computes it; or decode, once it has the"
+        " request's cache, as Dynamo with TensorRT-LLM and SGLang does",
+        ("prefill", "decode"),
+    ),
     nonnegative(
         "serve.bandwidth",
         "B/s",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Floats, Ints
+from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.performance.serving.disaggregated.pools import (
     NEVER,
     Decodes,
@@ -29,7 +29,14 @@ from fastflow.performance.serving.disaggregated.pools import (
 )
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.requests.load import TOO_LONG, Loads, is_random, lengths_sent, sent_at
+from fastflow.performance.serving.requests.load import (
+    TOO_LONG,
+    Loads,
+    is_random,
+    lengths_sent,
+    sent_at,
+    trip_share,
+)
 from fastflow.performance.serving.simulator.latencies import (
     RequestMetrics,
     is_measured,
@@ -56,6 +63,7 @@ class Pools(NamedTuple):
     decodes: Ints
     transfer_latency_s: Floats  # of a transfer of a cache [s]
     transfer_token_s: Floats  # further time of each token [s]
+    streams: Bools  # the server that decodes sends the first token, once it has the cache
 
 
 class DisaggregatedMetrics(NamedTuple):
@@ -172,7 +180,7 @@ def _simulate_requests(
     at_once = min(concurrency, count) if is_closed else count
     caches = _Caches(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64))
     _run(prefill_state, decode_state, requests, transfer, caches, at_once, bounds, totals)
-    ended = _ended(requests)
+    ended = _ended(requests, pools.streams[point])
     window = window_of(ended, bounds, loads.rate[point])
     next_run = longer_run(window, loads, point, count)
     if next_run == 0:
@@ -189,15 +197,18 @@ def _simulate_requests(
 
 
 @kernel
-def _ended(requests: PoolRequests) -> EndedRequests:
-    """Return the requests as those of a simulation that has ended."""
+def _ended(requests: PoolRequests, streams: bool) -> EndedRequests:
+    """Return the requests as those of a simulation that has ended; streams: as in `Pools`."""
     transfers = requests.osl > 1
+    first = requests.first.copy()
+    if streams:
+        first = np.where(transfers, requests.arrive, first)
     return EndedRequests(
         number=np.arange(requests.osl.size),
         osl=requests.osl,
         sent=requests.sent,
         admitted=requests.admitted,
-        first=requests.first,
+        first=first,
         begin=np.where(transfers, requests.arrive, requests.end),
         end=requests.end,
         service=requests.end
@@ -255,7 +266,7 @@ def _run(
         if ended == count:
             return
         for _ in range(min(ends, count - sent)):
-            requests.sent[sent] = now
+            requests.sent[sent] = now + trip_share(sent) * prefill.batch.intake.round_trip_s
             sent += 1
         while head < tail and admit_to_decode(decode.batch, decode_pool, requests, ready[head]):
             moving[transfers] = ready[head]

@@ -117,8 +117,11 @@ def steady_disaggregated_point(
     if means.refused != TAKEN:
         out.near[point] = out.long[point]
         return
-    out.ttft_s[point] = means.ttft
-    out.tpot_s[point] = means.tpot
+    out.ttft_s[point], out.tpot_s[point] = means.ttft, means.tpot
+    if pools.streams[point] and answer.gaps > 0.0:
+        waits = means.transfer + means.admission
+        out.ttft_s[point] += waits
+        out.tpot_s[point] -= waits * answer.short / answer.gaps
     out.decoding[point] = means.decoding
     out.queue[point] = means.queue
     out.transfer_s[point] = means.transfer
