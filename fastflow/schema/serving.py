@@ -10,7 +10,7 @@ MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
 GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
 ALL_REDUCE_BACKENDS = ("nccl", "custom", "trtllm")
 AUTO, MOE_BACKEND, MOE_LIBRARY = "auto", "server.moe_backend", "server.moe_library"
-BESIDE_TOKENS = "server.shared_experts_stream_tokens"
+BESIDE_TOKENS, REDUNDANT = "server.shared_experts_stream_tokens", "server.redundant_experts"
 
 
 def _length(name: str, meaning: str) -> Column:
@@ -274,6 +274,13 @@ SERVING: tuple[Column, ...] = (
         " TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs experts too; tuned, those"
         " of cutlass that TensorRT-LLM's tuner chose for Blackwell",
         (AUTO, "cutlass", "tuned", "triton", "triton_kernels", "deepgemm", "trtllm"),
+    ),
+    count(
+        REDUNDANT,
+        "copies of experts beside the first of each, on devices of expert parallelism, which then share"
+        " model.experts + this number of experts (ep_num_redundant_experts of SGLang)",
+        low=0,
+        high=1e6,
     ),
     count(
         BESIDE_TOKENS,

@@ -29,14 +29,14 @@ from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
-from fastflow.schema.serving import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY
+from fastflow.schema.serving import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, REDUNDANT
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OTHER_SECTIONS = ("serve.", "server.", VISION)
 """Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
 PASS_KEYS = (
     "server.all_reduce_backend", "server.moe_alignment", "serve.sampling", "server.sampler", MOE_BACKEND,
-    MOE_LIBRARY, BESIDE_TOKENS,
+    MOE_LIBRARY, BESIDE_TOKENS, REDUNDANT,
 )  # fmt: skip
 REQUESTS_OPEN = 1000
 """Requests of an open loop that are simulated at first."""

@@ -75,15 +75,15 @@ class ServedPoints(ServedRuns):
         super().__init__(rows._replace(measured=_MILLI * rows.measured), options)
         names = self._cells("model")
         servers = self._read_names(names, self._cells("backend"), "backend")
+        texts = [" ".join(words) for words in zip(servers, names, strict=True)]
+        self._set_input(
+            _BATCH, self._converted("connections", _BATCH, self._match_names("connections", texts))
+        )
         self.settings = self._read_recipes(names, servers)
         self._read_layout()
         self._read_types(names, servers)
         self._read_lengths(names)
         self._apply_recipes()
-        texts = [" ".join(words) for words in zip(servers, names, strict=True)]
-        self._set_input(
-            _BATCH, self._converted("connections", _BATCH, self._match_names("connections", texts))
-        )
         self._set_input("serve.simulate", np.ones(self.rows, np.bool_))
         self._add_throughput()
 
@@ -92,7 +92,7 @@ class ServedPoints(ServedRuns):
         recipes = recipes_of(self.tables["recipes"], f"{self.section}.recipes")
         versions = [text or UNVERSIONED for text in self._cells("backend_version")]
         unranked = ["" if text else UNRANKED for text in self._cells("attention_dp")]
-        cells = (self._cells(name) for name in (self.device_column, "precision"))
+        cells = (self._cells(name) for name in (self.device_column, "precision", "mode"))
         texts = zip(names, servers, versions, *cells, unranked, strict=True)
         columns = {name: self._whole_numbers(name) for name in ("isl", "osl", "tp")}
         columns["dp"] = self._whole_numbers("attention_dp")
