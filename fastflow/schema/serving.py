@@ -200,6 +200,11 @@ SERVING: tuple[Column, ...] = (
         "time in which the host launches a kernel of an iteration with prompts, which no captured graph has:"
         " such an iteration takes at least the time of all its kernels",
     ),
+    _overhead(
+        "server.first_use_time",
+        "time that a server without a warm-up takes once, in the first iteration that prompts fill: its"
+        " kernels are compiled or loaded",
+    ),
     count("server.max_num_batched_tokens", "largest number of tokens of an iteration on a rank", high=1e8),
     count(
         "server.max_num_seqs",

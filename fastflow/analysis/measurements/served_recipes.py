@@ -26,8 +26,8 @@ TENSOR, EXPERT, DATA = LAYOUTS = ("tp", "ep", "dp")
 OF_LOAD, OF_PROMPT, OF_SPARE, OF_TWO = BUDGETS = ("load", "prompt", "spare", "twice")
 ALLOWED = {"experts": LAYOUTS, "budget": BUDGETS}
 """Settings that are no inputs, and their values."""
-UNVERSIONED, UNRANKED = "unversioned", "unranked"
-"""Words of rows that do not say their version, or their attention ranks."""
+UNVERSIONED, UNRANKED, RANKED = "unversioned", "unranked", "ranked"
+"""Words of rows that do not say their version or their attention ranks, and of rows that say the latter."""
 MANY_SPARE = 1500  # tokens (generator/rule_plugin/benchmark/*.rule of ai-dynamo/aiconfigurator)
 USUAL_BUDGET, ROUNDED, SPARE = 8192, 64, 64  # tokens (benchmarks/*_trt*.sh of SemiAnalysisAI/InferenceX)
 _WORD = re.compile(r"[a-z0-9]+")

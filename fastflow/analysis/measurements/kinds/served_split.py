@@ -66,6 +66,9 @@ class SplitPoints(ServedPoints):
         most = np.array([split.most * split.decode.strategy[2] for split in self.splits])
         self._set_input("serve.batch", most, most > 0)
 
+    def _unranked(self) -> list[str]:
+        return [""] * self.rows
+
     def _drafting(self, count: int) -> dict[str, str]:
         """Return the settings of a recipe with draft tokens."""
         accepted = {1: "1.6", 2: "1.9", 3: "2.2"}

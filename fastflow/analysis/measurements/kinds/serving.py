@@ -22,6 +22,7 @@ from fastflow.analysis.measurements.served_recipes import (
     DATA,
     EXPERT,
     TENSOR,
+    RANKED,
     UNRANKED,
     UNVERSIONED,
     budget_of,
@@ -91,15 +92,18 @@ class ServedPoints(ServedRuns):
         """Return the settings of each row's recipe."""
         recipes = recipes_of(self.tables["recipes"], f"{self.section}.recipes")
         versions = [text or UNVERSIONED for text in self._cells("backend_version")]
-        unranked = ["" if text else UNRANKED for text in self._cells("attention_dp")]
         cells = (self._cells(name) for name in (self.device_column, "precision", "mode"))
-        texts = zip(names, servers, versions, *cells, unranked, strict=True)
+        texts = zip(names, servers, versions, *cells, self._unranked(), strict=True)
         columns = {name: self._whole_numbers(name) for name in ("isl", "osl", "tp")}
         columns["dp"] = self._whole_numbers("attention_dp")
         columns["c"] = self._whole_numbers("concurrency") * columns["dp"]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         words = [words_of(*row) for row in zip(texts, rows, strict=True)]
         return [settings_of(recipes, row) for row in words]
+
+    def _unranked(self) -> list[str]:
+        """Return the word of rows that do not say their attention ranks, "" for others."""
+        return ["" if text else UNRANKED for text in self._cells("attention_dp")]
 
     def _read_layout(self) -> None:
         """Read the strategy: experts are sharded over expert-parallel ranks, or by tensor parallelism.
@@ -167,8 +171,10 @@ class ServedPoints(ServedRuns):
     def _read_lengths(self, names: list[str]) -> None:
         """Read the lengths of requests, the range of lengths, and the number of distinct prompts."""
         isl, osl = (self._lengths(name) for name in ("isl", "osl"))
+        said = ("" if word else RANKED for word in self._unranked())
+        texts = [" ".join(words) for words in zip(names, said, strict=True)]
         self._set_input(
-            _LENGTH_RANGE, self._converted("spreads", _LENGTH_RANGE, self._match_names("spreads", names))
+            _LENGTH_RANGE, self._converted("spreads", _LENGTH_RANGE, self._match_names("spreads", texts))
         )
         length_range = self._values(_LENGTH_RANGE)
         for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
