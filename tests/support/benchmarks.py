@@ -1,4 +1,4 @@
-"""Outputs of benchmarks, as their tools write them, of servers whose figures are known (tests.naive.serving)."""
+"""Outputs of benchmarks, as their tools write them, of naive servers whose figures are known."""
 
 import json
 from contextlib import contextmanager

@@ -106,12 +106,15 @@ class _Problem(NamedTuple):
         return _Minimum(all_scalars(solution.x), np.asarray(solution.jac), float(solution.cost))
 
 
-def fit(model: Model, measured: Floats, library: Floats, bounds: Bounds) -> Fit:
+def fit(
+    model: Model, measured: Floats, library: Floats, bounds: Bounds, max_variance: float = float("inf")
+) -> Fit:
     """Fit scalars to measured times.
 
     measured: [s], shape (rows,), more rows than scalars; library: the chip's figures, shape (scalars,), which
     are kept where the rows do not determine a scalar: where its relative standard error is above 20%, and the
-    chip's figure explains the rows as well.
+    chip's figure explains the rows as well. max_variance: of the rows, beyond which errors are the model's
+    and not noise.
     """
     problem = _Problem(model, measured, np.log(bounds.low), np.log(bounds.high))
     library_x = np.log(np.clip(library, bounds.low, bounds.high))
@@ -119,7 +122,7 @@ def fit(model: Model, measured: Floats, library: Floats, bounds: Bounds) -> Fit:
     tested = np.zeros(library.size, dtype=np.bool_)
     best = min((problem.minimum(x, free) for x in _starts(library, bounds)), key=lambda minimum: minimum.cost)
     while free.any():
-        errors, variance = _standard_errors(best, free, measured.size)
+        errors, variance = _standard_errors(best, free, measured.size, max_variance)
         open_errors = np.where(free & ~tested, errors, 0.0)
         widest = int(open_errors.argmax())
         if open_errors[widest] <= _MAX_ERROR:
@@ -130,7 +133,7 @@ def fit(model: Model, measured: Floats, library: Floats, bounds: Bounds) -> Fit:
         restricted = _fixed_minimum(problem, start) if not others.any() else problem.minimum(start, others)
         if 2.0 * (restricted.cost - best.cost) <= 4.0 * variance:  # within two standard errors of the best
             best, free = restricted, others
-    return _fit(best, free, library, bounds, measured.size)
+    return _fit(best, free, library, bounds, measured.size, max_variance)
 
 
 def _starts(library: Floats, bounds: Bounds) -> list[Floats]:
@@ -150,9 +153,9 @@ def _fixed_minimum(problem: _Problem, x: Floats) -> _Minimum:
     return _Minimum(x, np.empty((z.size, 0)), cost)
 
 
-def _standard_errors(minimum: _Minimum, free: Bools, rows: int) -> tuple[Floats, float]:
+def _standard_errors(minimum: _Minimum, free: Bools, rows: int, max_variance: float) -> tuple[Floats, float]:
     """Return the relative standard errors of the free scalars, NaN for others, and the rows' variance."""
-    variance = 2.0 * minimum.cost / max(rows - int(free.sum()), 1)
+    variance = min(2.0 * minimum.cost / max(rows - int(free.sum()), 1), max_variance)
     curvature = minimum.jacobian.T @ minimum.jacobian
     # a scalar that no row depends on gets a huge error instead of a division by zero
     curvature += np.eye(len(curvature)) * max(1e-12 * float(curvature.max(initial=0.0)), 1e-30)
@@ -162,13 +165,17 @@ def _standard_errors(minimum: _Minimum, free: Bools, rows: int) -> tuple[Floats,
     return errors, variance
 
 
-def _fit(minimum: _Minimum, free: Bools, library: Floats, bounds: Bounds, rows: int) -> Fit:
+def _fit(
+    minimum: _Minimum, free: Bools, library: Floats, bounds: Bounds, rows: int, max_variance: float
+) -> Fit:
     """Return the fit of every scalar; those at a bound are set to it, and left out of the standard errors."""
     values = np.exp(minimum.x)
     high = free & (values >= bounds.high * (1.0 - _AT_BOUND))
     low = free & (values <= bounds.low * (1.0 + _AT_BOUND))
     inside = free & ~high & ~low
-    errors, _ = _standard_errors(minimum._replace(jacobian=minimum.jacobian[:, inside[free]]), inside, rows)
+    errors, _ = _standard_errors(
+        minimum._replace(jacobian=minimum.jacobian[:, inside[free]]), inside, rows, max_variance
+    )
     values = np.select([~free, high, low], [library, bounds.high, bounds.at_low], values)
     states = np.select([~free, ~inside], [NOT_DETERMINED, AT_BOUND], FITTED)
     return Fit(values, errors * values, states.tolist())

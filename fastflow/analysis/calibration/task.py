@@ -28,6 +28,7 @@ ROWS_OF_A_SCALAR = 5  # to fit, at least
 MAX_ROWS = 3000  # to fit, at most: enough for so few scalars
 LISTS = ("fit", "measurements", "requests")
 """Keys whose commas are of a list."""
+_SERVERS = "; or requests=RESULT.json, for a server"
 
 
 class CalibrationTask(NamedTuple):
@@ -71,7 +72,7 @@ def plan_calibration(
         text for text, override in zip(overrides, parsed, strict=True) if override.key_or_group not in LISTS
     ]
     leaves = composer.compose(task_overrides).leaves
-    paths = paths_of(leaves, "measurements", "one or more CSV files", origin)
+    paths = paths_of(leaves, "measurements", f"one or more CSV files{_SERVERS}", origin)
     planned = [plan_file(composer, (*others, f"measurements={quoted(path)}")) for path in paths]
     run = planned[0].run
     is_named = run.first.leaves.get("output") is not None

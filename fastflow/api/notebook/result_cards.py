@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fastflow.analysis.backtest.study import Backtest
     from fastflow.analysis.sensitivity.study import Sensitivity
+    from fastflow.api.notebook.results import ServerCalibration
 
 _TOP, _PARAMETERS, _WORST = 5, 10, 5
 
@@ -146,6 +147,15 @@ def calibration_card(scalars: pd.DataFrame, errors: pd.DataFrame, path: Path | N
 
     where = [] if path is None else [Text(f"Chip: {path}")]
     return card(f"[bold]{summary(errors)}[/]", [*parts(scalars, errors), *where])
+
+
+def server_calibration_card(fitted: ServerCalibration) -> str:
+    """Return the errors, what was read, times before and after, and figures."""
+    from fastflow.reporting.terminal.server_calibration import parts, summary
+
+    where = [] if fitted.path is None else [Text(f"Server: {fitted.path}")]
+    tables = parts(fitted.runs, fitted.figures, fitted.times, fitted.errors)
+    return card(f"[bold]{summary(fitted.errors)}[/]", [*tables, *where])
 
 
 def sensitivity_card(sensitivity: Sensitivity) -> str:

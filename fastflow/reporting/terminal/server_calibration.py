@@ -30,10 +30,8 @@ _NAMES = {
     "tpot": "per further token (tpot)",
     "e2e": "to the last token (e2e)",
 }
-_WRONG_MECHANISM = (
-    "{name} is at its bound ({value}): the mechanism is wrong. No {name} explains these times: check the "
-    "model, its data type, the chip, the layout and the server's limits"
-)
+_CHECK = "check the model, its data type, the chip, the layout and the server's limits"
+_FAR = 0.15  # mean relative error after a fit
 
 
 def show(fitted: FittedServer) -> None:
@@ -47,7 +45,7 @@ def show(fitted: FittedServer) -> None:
     for line in [*left_out(task.loads), *(note for load in task.loads for note in load.notes())]:
         out.print(line, markup=False)
     errors = error_frame(fitted)
-    print_parts(parts(runs, figures, time_frame(fitted)))
+    print_parts(parts(runs, figures, time_frame(fitted), errors))
     out.print()
     print(summary(errors))
 
@@ -60,8 +58,24 @@ def summary(errors: pd.DataFrame) -> str:
     return f"mean relative error: {said}"
 
 
-def parts(runs: pd.DataFrame, figures: pd.DataFrame, times: pd.DataFrame) -> Iterator[Part]:
-    """Yield the tables of a calibration: its runs, the times before and after, its figures."""
+def verdicts(figures: pd.DataFrame, errors: pd.DataFrame) -> list[str]:
+    """Say which figures are at a bound, and which times figures of the host do not explain."""
+    far = [f"{name} is still {after:.0%} off" for name, _, after in mean_errors(errors) if after > _FAR]
+    lines = []
+    for row in records(figures):
+        if row["state"] == AT_BOUND:
+            is_zero, value = row["after"] == 0.0, units.show(float(row["after"]), "s")
+            verdict = "these runs show no such time" if is_zero and not far else "the mechanism is wrong"
+            lines.append(f"{row['figure']} is at its bound, {value}: {verdict}")
+    if far:
+        lines.append(f"figures of the host do not explain these times ({', '.join(far)}): {_CHECK}")
+    return lines
+
+
+def parts(
+    runs: pd.DataFrame, figures: pd.DataFrame, times: pd.DataFrame, errors: pd.DataFrame
+) -> Iterator[Part]:
+    """Yield the tables of a calibration: its runs, the times before and after, its figures, and verdicts."""
     yield from _observed(runs)
     sheet = new_sheet(
         "Predicted",
@@ -88,10 +102,7 @@ def parts(runs: pd.DataFrame, figures: pd.DataFrame, times: pd.DataFrame) -> Ite
         state = "not determined by these runs, not changed" if is_undetermined else row["state"]
         sheet.add_row(row["figure"], *values, "" if state == "fitted" else state)
     yield sheet
-    for row in records(figures):
-        if row["state"] == AT_BOUND:
-            value = units.show(float(row["after"]), "s")
-            yield Text(_WRONG_MECHANISM.format(name=row["figure"], value=value))
+    yield from map(Text, verdicts(figures, errors))
 
 
 def _observed(runs: pd.DataFrame) -> Iterator[Part]:

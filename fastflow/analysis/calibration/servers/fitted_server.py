@@ -12,7 +12,7 @@ import yaml
 from fastflow.analysis.calibration import robust_fit
 from fastflow.analysis.calibration.base_chip import extended
 from fastflow.analysis.calibration.chip_output import FIRST_LINE
-from fastflow.analysis.calibration.robust_fit import NOT_DETERMINED, Fit
+from fastflow.analysis.calibration.robust_fit import AT_BOUND, FITTED, NOT_DETERMINED, Bounds, Fit
 from fastflow.analysis.calibration.servers.replay import (
     COLUMNS,
     MEAN,
@@ -32,6 +32,10 @@ from fastflow.core.tables import Floats
 
 _FITTED = tuple(key for key in COLUMNS if key[1] in (MEAN, P50))
 """The times that are fitted, a row each of every load; the 99th percentile of few requests is an accident."""
+
+
+_MAX_VARIANCE = 0.05**2  # of the times of a run: larger differences are the model's
+_NEAR_ZERO = 5.0  # over its low bound, where a figure is 0
 
 
 class FittedServer(NamedTuple):
@@ -67,7 +71,9 @@ def fit_server(task: ServerTask, advance: Callable[[int], None] = lambda done: N
         advance(1)
         return _rows(replayed)[is_known]
 
-    fitted = robust_fit.fit(model, times[is_known], library, bounds_of(names))
+    bounds = bounds_of(names)
+    fitted = robust_fit.fit(model, times[is_known], library, bounds, _MAX_VARIANCE)
+    fitted = _with_zeros(fitted, bounds)
     # the written and the used values are the same to the bit
     written = {
         name: f"{1e3 * value:.4g} ms"
@@ -78,6 +84,16 @@ def fit_server(task: ServerTask, advance: Callable[[int], None] = lambda done: N
     after = _replay_with(task, values) if values else before
     exact = np.array([values.get(name, value) for name, value in zip(names, library.tolist(), strict=True)])
     return FittedServer(task, library, fitted._replace(figures=exact), written, in_file, before, after)
+
+
+def _with_zeros(fitted: Fit, bounds: Bounds) -> Fit:
+    """Return a fit whose figures near their low bound, which no time tells from 0, are at it."""
+    is_zero = (fitted.figures <= _NEAR_ZERO * bounds.low) & (np.array(fitted.states) == FITTED)
+    return Fit(
+        np.where(is_zero, bounds.at_low, fitted.figures),
+        np.where(is_zero, np.nan, fitted.standard_errors),
+        np.where(is_zero, AT_BOUND, fitted.states).tolist(),
+    )
 
 
 def _replay_with(task: ServerTask, values: Mapping[str, float]) -> Replayed:
@@ -187,7 +203,8 @@ def calibrated_server_text(fitted: FittedServer) -> str:
         f"Server {task.server} with fitted figures" if is_copy else f"What differs from server {task.server}"
     )
     defaults = yaml.safe_dump(task.base.defaults, default_flow_style=True, width=float("inf")).strip()
-    body = yaml.safe_dump(
-        extended(task.base, content), sort_keys=False, allow_unicode=True, width=float("inf")
-    )
+    merged = extended(task.base, content)
+    if "source" in merged:  # last, as in the library
+        merged["source"] = merged.pop("source")
+    body = yaml.safe_dump(merged, sort_keys=False, allow_unicode=True, width=float("inf"))
     return "\n".join([FIRST_LINE, f"# {about}. Use: server=THIS_FILE", f"defaults: {defaults}", "", body])

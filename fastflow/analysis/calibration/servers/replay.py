@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.analysis.benchmarks.benchmark_run import TPOT, TTFT, BenchmarkRun
+from fastflow.analysis.benchmarks.read import KEY
 from fastflow.config.messages import one_of, pluralize
 from fastflow.core import units
 from fastflow.core.errors import CompositionError, InputError
@@ -77,9 +78,11 @@ def load_of(run: BenchmarkRun, wanted: str | None = None) -> Load:
     count, sent_as = run.isl.size, run.sent_as
     if arrivals == RECORDED:
         if not run.sent.size:
-            others = f"{CLOSED} or {POISSON}" if wanted is None else one_of((CLOSED, POISSON))
-            allowed = f"a file that says when requests were sent, or {others}: {run.name} does not say it"
-            raise InputError("arrivals", wanted or "null", allowed)
+            allowed = f"runs that say when requests were sent, which {run.name} does not"
+            if wanted is None:
+                allowed += f", or a rate; arrivals={CLOSED} replays it as a closed loop"
+                raise InputError(KEY, run.name, allowed)
+            raise InputError("arrivals", wanted, f"{one_of((CLOSED, POISSON))}, or {allowed}")
         return Load(run, RECORDED, 0, run.sent)
     if arrivals == CLOSED:
         return Load(run, CLOSED, min(sent_as.concurrency or count, count), np.zeros(0))

@@ -100,7 +100,7 @@ def planned_server(composer: Composer, overrides: Sequence[str]) -> Iterator[Ser
     try:
         loads = [load_of(run, arrivals) for run in read_runs(paths, origin)]
     except InputError as error:
-        raise error.replaced(origin=origin) if error.key == "arrivals" else error from None
+        raise error.replaced(origin=origin) if error.key and not error.origin else error from None
     names = _names(section_of(leaves, "fit"), origin)
     with request_files(loads) as files:
         run = plan(composer, [*others, *overrides_of(loads[0], files[0])])
