@@ -76,7 +76,7 @@ def run(isl, osl, concurrency=0, arrivals=None, figures=FIGURES, overrides=("ser
 def lists_of(isl, osl, requests):
     """Return the lists that both tools write."""
     gaps = [
-        [(e2e - ttft) / (tokens - 1)] * (tokens - 1)
+        [(e2e - ttft) / max(tokens - 1, 1)] * (tokens - 1)
         for (_, ttft, e2e), tokens in zip(requests, osl, strict=True)
     ]
     return {

@@ -12,7 +12,14 @@ import yaml
 from fastflow.analysis.calibration import robust_fit
 from fastflow.analysis.calibration.base_chip import extended
 from fastflow.analysis.calibration.chip_output import FIRST_LINE
-from fastflow.analysis.calibration.robust_fit import AT_BOUND, FITTED, NOT_DETERMINED, Bounds, Fit
+from fastflow.analysis.calibration.robust_fit import (
+    AT_BOUND,
+    FITTED,
+    NOT_DETERMINED,
+    Bounds,
+    Fit,
+    Settings,
+)
 from fastflow.analysis.calibration.servers.replay import (
     COLUMNS,
     MEAN,
@@ -23,7 +30,7 @@ from fastflow.analysis.calibration.servers.replay import (
     replay,
     statistic_of,
 )
-from fastflow.analysis.calibration.servers.task import SERVER, ServerTask, bounds_of
+from fastflow.analysis.calibration.servers.task import SERVER, ServerTask, bounds_of, starts_of
 from fastflow.config.library import is_user_file
 from fastflow.config.messages import pluralize
 from fastflow.config.model_inputs import convert
@@ -34,6 +41,7 @@ _FITTED = tuple(key for key in COLUMNS if key[1] in (MEAN, P50))
 """The times that are fitted, a row each of every load; the 99th percentile of few requests is an accident."""
 
 
+_STEP = 0.2  # of a figure: times are linear in it, but for who shares an iteration with whom
 _MAX_VARIANCE = 0.05**2  # of the times of a run: larger differences are the model's
 _NEAR_ZERO = 5.0  # over its low bound, where a figure is 0
 
@@ -72,7 +80,8 @@ def fit_server(task: ServerTask, advance: Callable[[int], None] = lambda done: N
         return _rows(replayed)[is_known]
 
     bounds = bounds_of(names)
-    fitted = robust_fit.fit(model, times[is_known], library, bounds, _MAX_VARIANCE)
+    settings = Settings(_STEP, starts_of(names), _MAX_VARIANCE)
+    fitted = robust_fit.fit(model, times[is_known], library, bounds, settings)
     fitted = _with_zeros(fitted, bounds)
     # the written and the used values are the same to the bit
     written = {

@@ -26,7 +26,7 @@ from fastflow.config.hydra_composer import related
 from fastflow.config.messages import one_of, suggestion
 from fastflow.config.model_inputs import is_documentation
 from fastflow.core.errors import InputError
-from fastflow.core.tables import Columns
+from fastflow.core.tables import Columns, Floats
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run, refuse_auto_devices, refuse_others
 from fastflow.physics.hardware.packages import DEVICES
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 SERVER, CHIP_ONLY = "server", ("timed", "device")
 STEP, STEP_REQUEST, REQUEST = "step_overhead", "step_overhead_per_request", "request_overhead"
-_BOUNDS = {STEP: (1e-5, 0.1), STEP_REQUEST: (1e-7, 0.01), REQUEST: (1e-4, 10.0)}
+_BOUNDS = {STEP: (1e-5, 0.1), STEP_REQUEST: (1e-7, 0.01), REQUEST: (1e-4, 10.0)}  # [s]
+_STARTS = {STEP: 1e-3, STEP_REQUEST: 1e-4, REQUEST: 2e-2}  # [s], where the server's is 0
 FIGURES = tuple(_BOUNDS)
-"""Figures of a server's host that are fitted, as keys of the `server` section, with bounds [s]."""
+"""Figures of a server's host that are fitted, as keys of the `server` section."""
 _OF_LOADS = (
     "serve.isl", "serve.osl", "serve.length_range_ratio", "serve.lengths", "serve.concurrency",
     "serve.request_rate", "serve.num_requests", "serve.simulate", "serve.mode",
@@ -128,14 +129,17 @@ def bounds_of(names: Sequence[str]) -> Bounds:
     return Bounds(low, high, np.zeros(low.size, dtype=np.bool_), np.zeros(low.size))
 
 
+def starts_of(names: Sequence[str]) -> Floats:
+    """Return what to begin with where a server's figure is 0 [s], (names,)."""
+    return np.array([_STARTS[name] for name in names])
+
+
 def _refuse_keys(parsed: Sequence[Override], origin: str) -> None:
     """Refuse keys that the runs say themselves, and those of a chip's calibration."""
     for override in parsed:
         key = override.key_or_group
         if key in _OF_LOADS or (key == "serve" and _text(override) != "continuous"):
-            allowed = (
-                "nothing: the files of requests= say how they are sent, to a server with serve=continuous"
-            )
+            allowed = "no override: the files of requests= have the load, of servers with serve=continuous"
             raise InputError(key, _text(override), allowed, origin)
         if key in CHIP_ONLY and not override.is_delete() and override.value() is not None:
             raise InputError(key, _text(override), "null with requests=, which has no such rows", origin)
