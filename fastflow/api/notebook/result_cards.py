@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from fastflow.analysis.backtest.study import Backtest
     from fastflow.analysis.sensitivity.study import Sensitivity
-    from fastflow.api.notebook.results import ServerCalibration
 
 _TOP, _PARAMETERS, _WORST = 5, 10, 5
 
@@ -149,13 +148,18 @@ def calibration_card(scalars: pd.DataFrame, errors: pd.DataFrame, path: Path | N
     return card(f"[bold]{summary(errors)}[/]", [*parts(scalars, errors), *where])
 
 
-def server_calibration_card(fitted: ServerCalibration) -> str:
+def server_calibration_card(
+    runs: pd.DataFrame,
+    figures: pd.DataFrame,
+    times: pd.DataFrame,
+    errors: pd.DataFrame,
+    path: Path | None,
+) -> str:
     """Return the errors, what was read, times before and after, and figures."""
     from fastflow.reporting.terminal.server_calibration import parts, summary
 
-    where = [] if fitted.path is None else [Text(f"Server: {fitted.path}")]
-    tables = parts(fitted.runs, fitted.figures, fitted.times, fitted.errors)
-    return card(f"[bold]{summary(fitted.errors)}[/]", [*tables, *where])
+    where = [] if path is None else [Text(f"Server: {path}")]
+    return card(f"[bold]{summary(errors)}[/]", [*parts(runs, figures, times, errors), *where])
 
 
 def sensitivity_card(sensitivity: Sensitivity) -> str:

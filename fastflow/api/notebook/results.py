@@ -177,7 +177,7 @@ class ServerCalibration(NamedTuple):
         """Return the errors, what was read, times before and after, and figures."""
         from fastflow.api.notebook.result_cards import server_calibration_card
 
-        return server_calibration_card(self)
+        return server_calibration_card(self.runs, self.figures, self.times, self.errors, self.path)
 
 
 class Sensitivity(sensitivity.Sensitivity):

@@ -45,7 +45,7 @@ _OF_LOADS = (
     "serve.isl", "serve.osl", "serve.length_range_ratio", "serve.lengths", "serve.concurrency",
     "serve.request_rate", "serve.num_requests", "serve.simulate", "serve.mode",
 )  # fmt: skip
-_STRATEGY = "parallel.strategy"
+_STRATEGY, _KEYS = "parallel.strategy", (*LISTS, "arrivals")
 
 
 class ServerTask(NamedTuple):
@@ -89,10 +89,9 @@ def planned_server(composer: Composer, overrides: Sequence[str]) -> Iterator[Ser
     """
     parsed, origin = composer.parse(overrides), composer.origin_of_overrides
     _refuse_keys(parsed, origin)
-    own_keys = (*LISTS, "arrivals")
-    is_own = [override.key_or_group in own_keys for override in parsed]
-    of_task = [text for text, own in zip(overrides, is_own, strict=True) if own]
-    others = [text for text, own in zip(overrides, is_own, strict=True) if not own]
+    keys = [override.key_or_group for override in parsed]
+    of_task = [text for text, key in zip(overrides, keys, strict=True) if key in _KEYS]
+    others = [text for text, key in zip(overrides, keys, strict=True) if key not in _KEYS]
     leaves = composer.compose(of_task).leaves
     paths = paths_of(leaves, KEY, "one or more files of benchmarks, RESULT.json", origin)
     arrivals = leaves.get("arrivals")

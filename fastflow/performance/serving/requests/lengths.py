@@ -145,12 +145,12 @@ def _server_requests(file: _File, servers: int) -> RequestLengths:
 
 def _unshuffled(isl: Ints, osl: Ints) -> RequestLengths:
     """Return requests at such places that the draw of a closed loop, which shuffles, keeps their order."""
-    count, one, none = isl.size, np.ones(1, dtype=np.int64), np.zeros(1)
+    count, ones, zeros = isl.size, np.ones(1, dtype=np.int64), np.zeros(1)
     numbers = np.arange(count).reshape(1, 1, count)
     load = Loads(
-        isl=none, osl=none, relative_range=none, prefix=none, concurrency=one, rate=none,
-        requests=count * one, most=0 * one, known=count * one,
-        lengths=np.concatenate([numbers, numbers], axis=1), arrivals=np.zeros((1, 0)), percentile=none,
+        isl=zeros, osl=zeros, relative_range=zeros, prefix=zeros, concurrency=ones, rate=zeros,
+        requests=count * ones, most=0 * ones, known=count * ones,
+        lengths=np.concatenate([numbers, numbers], axis=1), arrivals=np.zeros((1, 0)), percentile=zeros,
     )  # fmt: skip
     drawn, _ = lengths_sent(load, 0, count)
     placed_isl, placed_osl = np.empty_like(isl), np.empty_like(osl)
