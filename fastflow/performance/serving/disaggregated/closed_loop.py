@@ -74,6 +74,7 @@ def closed_loop_means(
         refused=TAKEN,
         ttft=share * burst_ttft + (1.0 - share) * later_ttft,
         tpot=tpot_of(decode.request, decoding_s, mean_transfer_s + admission),
+        answer=decoding_s + mean_transfer_s + admission if has_answers else 0.0,
         requests_per_s=served,
         decoding=decoding,
         queue=served * (share * (burst_ttft - prompt.prefill) + (1.0 - share) * queue),

@@ -36,6 +36,7 @@ class PoolMeans(NamedTuple):
     refused: int  # TAKEN, or TOO_MANY, with the highest requests_per_s
     ttft: float
     tpot: float
+    answer: float  # from the first to the last token [s]
     requests_per_s: float
     decoding: float
     queue: float

@@ -41,6 +41,8 @@ class SteadyDisaggregatedMetrics(NamedTuple):
     refused: Ints  # TAKEN, or why there is no result: TOO_LONG, or TOO_MANY, with the highest requests_per_s
     ttft_s: Floats  # from sending to the first token, which prefill makes
     tpot_s: Floats  # time per token after the first
+    tpot_p50_s: Floats  # its median; NaN where it may be far from the simulation's
+    e2e_s: Floats  # from sending to the last token
     requests_per_s: Floats  # mean until the last request ends; of an open loop its rate
     decoding: Floats  # requests on servers of decode, mean over time
     queue: Floats  # requests that wait for prefill, mean over time
@@ -58,7 +60,7 @@ def steady_disaggregated(
     """Return the metrics of every point's requests; as `simulate.simulate_disaggregated`."""
     points = loads.isl.size
     flags = np.zeros((2, points), dtype=np.bool_)
-    out = SteadyDisaggregatedMetrics(np.zeros(points, dtype=np.int64), *np.zeros((9, points)), *flags)
+    out = SteadyDisaggregatedMetrics(np.zeros(points, dtype=np.int64), *np.zeros((11, points)), *flags)
     _steady(prefill, decode, pools, loads, out)
     return out
 
@@ -119,13 +121,18 @@ def steady_disaggregated_point(
         return
     out.ttft_s[point] = means.ttft
     out.tpot_s[point] = means.tpot
+    out.tpot_p50_s[point] = means.answer / answer.gaps if answer.gaps > 0.0 else 0.0
+    out.e2e_s[point] = means.ttft + means.answer
     out.decoding[point] = means.decoding
     out.queue[point] = means.queue
     out.transfer_s[point] = means.transfer
     out.prefill_iterations[point] = iterations.prefills
     out.decode_iterations[point] = iterations.decodes
     out.cache[point] = min(1.0, means.decoding * answer.context / (decode_pool.ranks * decode_batch.capacity))
-    out.near[point] = out.long[point] or _is_near(decode_pool, loads, point, means)
+    accurate = _is_near(decode_pool, loads, point, means)
+    out.near[point] = accurate or out.long[point]
+    if not accurate:
+        out.tpot_p50_s[point] = np.nan
 
 
 @lean_kernel
