@@ -2,10 +2,10 @@
 
 The analytic form models requests that are not preempted and servers that mostly decode. The functions below
 detect from its metrics what it does not model: caches that limit the batch, prompts that fill iterations,
-prompts that fit none, queueing, and unequal stages and ranks. Bounds are such that over 20,000 servers and
-loads that `many_likely` of tests/support/servers.py draws, its time per token is within 8% of the
-simulation's: within 7% of seven seeds, of `likely` and `unlikely` ones. Open loops in their stationary state
-are within 7% of what three seeds of each draw.
+prompts that fit none, queueing, and unequal stages and ranks. Bounds are such that over 7,600 servers and
+loads that `many_likely` of tests/support/servers.py draws with `likely`, of which 2,454 are near, means and
+medians of times to first token and per token are within 8% of the simulation's, but for two values (9% and
+10%); with `unlikely`, all but 7 values of 339 servers.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ MAX_WORK = 0.15
 """Largest share of time for prompts: beyond it, their grouping in iterations matters."""
 MAX_WAIT = 0.04
 """Largest share of queueing in the time to first token: for room in the batch, and for other prompts."""
-MAX_SPREAD = 0.07
+MAX_SPREAD = 0.12
 """Largest relative distance of the quantiles next to the median time to first token: beyond it, whether a
 prompt takes an iteration more decides on the median."""
-MAX_BURST_ERROR = 0.09
+MAX_BURST_ERROR = 0.07
 """Largest error of the mean time to first token by chance, at two standard deviations: by the lengths of the
 few prompts of a closed loop's first burst."""
+MAX_BURST = 0.75
+"""Largest part of the mean time to first token that a burst is, whose prompts share iterations with decoding
+requests."""
 MAX_UNEVENNESS = 0.08
 """Largest share of an iteration that attention takes longer on the rank with the longest contexts."""
 MAX_SENSITIVITY = 0.2
@@ -43,6 +46,8 @@ MAX_VARIATION = 0.05
 MIN_REQUESTS, MIN_CYCLES, MIN_PASSES = 128, 5, 32
 """Least requests, requests one after the other (both of a closed loop), and passes of a request: with fewer,
 means are not accurate."""
+MIN_OF_SLOT = 4
+"""Least requests at once of a closed loop's slots, if some have one more than others."""
 MAX_STEPS = 100_000
 """Most steps of a simulation that no key requests: requests plus iterations that prompts fill; 0.1 s."""
 MAX_STEPS_OPEN = 400_000
@@ -81,7 +86,7 @@ def is_accurate(
         return False
     if metrics.queued + metrics.behind > MAX_WAIT * first_tokens.mean:
         return False
-    if metrics.sensitivity > MAX_SENSITIVITY:
+    if not batch.is_closed and not _has_room(batch, request, metrics):
         return False
     is_finite = not batch.is_closed and not slot.is_extended
     if is_finite and are_too_few(metrics.makespan, first_tokens.mean + metrics.tpot * request.gaps):
@@ -112,10 +117,25 @@ def _is_closed_loop_accurate(
     if _has_few_requests(batch, request, slot) or _fullest_rank_load(batch, request, slot) > 1.0:
         return False
     rank = np.ceil(slot.at_once / batch.ranks)
-    if slot.relative_range == 0.0 and batch.mixes and not is_single_iteration(batch, request, rank):
+    if batch.mixes and not is_single_iteration(batch, request, rank):
+        is_most = first_tokens.burst > MAX_BURST * first_tokens.mean
+        if slot.relative_range == 0.0 or is_most:
+            return False
+    if slot.slots > 1.0 and slot.at_once < MIN_OF_SLOT and slot.at_once != np.floor(slot.at_once):
         return False
     error = 2.0 * request.half_range / np.sqrt(3.0 * slot.at_once) * first_tokens.burst
     return bool(error <= MAX_BURST_ERROR * first_tokens.mean)
+
+
+@lean_kernel
+def _has_room(batch: Batch, request: Request, metrics: SlotMetrics) -> bool:
+    """Say whether a rank has room for an open loop's requests, with two standard deviations more of them.
+
+    Bursts are served soon.
+    """
+    most = metrics.running + 2.0 * np.sqrt(metrics.running)
+    has_room = most <= batch.most and most * request.largest <= batch.capacity
+    return bool(has_room and metrics.sensitivity <= MAX_SENSITIVITY)
 
 
 @lean_kernel

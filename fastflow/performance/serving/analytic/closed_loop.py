@@ -125,7 +125,7 @@ def closed_loop_first_tokens(
     queued: until the batch has room, mean [s]: few requests wait. intervals: overwritten.
     """
     loop = _loop(times, batch, request, relative_range, running_of(batch, request, at_once), requests)
-    intervals.count[0] = 0
+    intervals.used[0] = 0
     decoding = _decoding_in_burst(batch, request, loop.rank)
     prompts = Prompts(decoding, loop.running - 1.0, 0.0, 0.0)
     add_even_groups(times, batch, request, prompts, min(1.0, loop.cycles), intervals)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import lean_kernel
+from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, room_of, total_time
 from fastflow.performance.serving.passes.table import PassTimes
@@ -26,7 +26,7 @@ _MANY, _QUANTILES = 6.0, 7  # number of others from which on quantiles stand for
 _LEAST = 1e-3  # least weight of a number of others
 _HALVINGS = 30  # of the range of times, for a quantile
 _TIE = 1e-6  # share of requests on each side of the median, which may be between two intervals
-_BESIDE = 0.03  # share of requests on each side of the median, where its steepness is measured
+_BESIDE = 0.05  # share of requests on each side of the median, where its steepness is measured
 
 
 class FirstTokens(NamedTuple):
@@ -39,12 +39,19 @@ class FirstTokens(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """Intervals of times to first token; (INTERVALS,). The first `count[0]` of them are in use."""
+    """Intervals of times to first token; (INTERVALS,). The first ones are in use."""
 
     low: Floats  # [s]
     high: Floats  # [s]
     weight: Floats  # requests, in any unit
-    count: Ints  # (1,)
+    used: Ints  # how many are in use; (1,)
+
+
+@kernel
+def new_intervals() -> Intervals:
+    """Return room for intervals, none of which is in use."""
+    low, high, weight = np.empty(INTERVALS), np.empty(INTERVALS), np.empty(INTERVALS)
+    return Intervals(low, high, weight, np.zeros(1, dtype=np.int64))
 
 
 class _Group(NamedTuple):
@@ -154,10 +161,10 @@ def add_random_groups(
 @lean_kernel
 def _add_interval(intervals: Intervals, low: float, high: float, weight: float) -> None:
     """Add an interval of times."""
-    row = intervals.count[0]
+    row = intervals.used[0]
     if row < intervals.low.size:
         intervals.low[row], intervals.high[row], intervals.weight[row] = low, high, weight
-        intervals.count[0] += 1
+        intervals.used[0] += 1
 
 
 @lean_kernel
@@ -182,7 +189,7 @@ def first_tokens_of(intervals: Intervals, waits: float, burst: float) -> FirstTo
 def sum_of(intervals: Intervals) -> float:
     """Return the sum of all times with their weights [s]."""
     total = 0.0
-    for row in range(intervals.count[0]):
+    for row in range(intervals.used[0]):
         total += intervals.weight[row] * 0.5 * (intervals.low[row] + intervals.high[row])
     return total
 
@@ -191,7 +198,7 @@ def sum_of(intervals: Intervals) -> float:
 def _weight_of(intervals: Intervals) -> float:
     """Return the sum of the weights."""
     total = 0.0
-    for row in range(intervals.count[0]):
+    for row in range(intervals.used[0]):
         total += intervals.weight[row]
     return total
 
@@ -200,12 +207,12 @@ def _weight_of(intervals: Intervals) -> float:
 def _quantile(intervals: Intervals, share: float) -> float:
     """Return the time below which a share of requests is [s]."""
     low, high = np.inf, 0.0
-    for row in range(intervals.count[0]):
+    for row in range(intervals.used[0]):
         low, high = min(low, intervals.low[row]), max(high, intervals.high[row])
     least = share * _weight_of(intervals)
     for _ in range(_HALVINGS):
         middle, below = 0.5 * (low + high), 0.0
-        for row in range(intervals.count[0]):
+        for row in range(intervals.used[0]):
             start, stop = intervals.low[row], intervals.high[row]
             if middle >= stop:
                 below += intervals.weight[row]
@@ -256,4 +263,4 @@ def _completion(
 @lean_kernel
 def _normal_quantile(share: float) -> float:
     """Return a quantile of the normal distribution: Tukey's lambda distribution is within 0.01 of it."""
-    return (share**0.1349 - (1.0 - share) ** 0.1349) / 0.1975
+    return float((share**0.1349 - (1.0 - share) ** 0.1349) / 0.1975)

@@ -92,7 +92,7 @@ def open_loop_metrics(
         max_running / batch.ranks, rate * typical.length / max_running, arrivals, services, typical.length
     )
     start = typical.wait + queued
-    intervals.count[0] = 0
+    intervals.used[0] = 0
     _add_first_tokens(times, batch, request, high, typical, intervals)
     return SlotMetrics(
         ttft=start + group.completion,

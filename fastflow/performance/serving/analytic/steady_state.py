@@ -14,10 +14,10 @@ from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.performance.serving.analytic.applicability import MAX_WAIT, Slot, is_accurate, takes_long
 from fastflow.performance.serving.analytic.closed_loop import closed_loop_first_tokens, closed_loop_metrics
 from fastflow.performance.serving.analytic.first_tokens import (
-    INTERVALS,
     FirstTokens,
     Intervals,
     first_tokens_of,
+    new_intervals,
 )
 from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, request_of, total_time
 from fastflow.performance.serving.analytic.open_loop import most_carried, open_loop_metrics
@@ -57,9 +57,7 @@ def steady(times: PassTimes, servers: Servers, loads: Loads) -> Steady:
 
 @kernel
 def _steady(times: PassTimes, servers: Servers, loads: Loads, out: Steady) -> None:
-    intervals = Intervals(
-        np.empty(INTERVALS), np.empty(INTERVALS), np.empty(INTERVALS), np.zeros(1, dtype=np.int64)
-    )
+    intervals = new_intervals()
     for point in range(loads.isl.size):
         steady_point(times, servers, loads, point, intervals, out)
 

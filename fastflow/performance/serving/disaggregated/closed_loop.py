@@ -80,6 +80,8 @@ def closed_loop_means(
         queue=served * (share * (burst_ttft - prompt.prefill) + (1.0 - share) * queue),
         transfer=mean_transfer_s,
         admission=admission,
+        queued=queue,
+        group_size=prompt.group_size,
         iterations=iterations_of(prefill, decode, prompt, served, requests, running),
     )
 

@@ -20,7 +20,7 @@ BOUNDS = {  # of errors where it is near: the median, the 95th percentile, and t
     "ttft_p50_s": (0.005, 0.04, 0.08),
     "tpot_s": (0.002, 0.02, 0.08),
     "tpot_p50_s": (0.003, 0.03, 0.08),
-    "e2e_s": (0.002, 0.03, 0.08),
+    "e2e_s": (0.003, 0.03, 0.08),
     "requests_per_s": (0.012, 0.05, 0.13),
     "decoding": (0.01, 0.05, 0.13),
     "cache": (0.012, 0.05, 0.15),
@@ -44,7 +44,7 @@ def errors(count, seed, draw):
 
 
 @pytest.mark.parametrize(
-    ("draw", "seed", "least"), [(likely, 7, 0.33), pytest.param(unlikely, 3, 0.1, marks=pytest.mark.long)]
+    ("draw", "seed", "least"), [(likely, 7, 0.3), pytest.param(unlikely, 3, 0.07, marks=pytest.mark.long)]
 )
 def test_where_it_says_so_it_is_near_the_simulation(draw, seed, least):
     """Means and medians of times within 8%, of seeds that it was not made with."""
