@@ -35,10 +35,10 @@ from fastflow.schema.scheduling import KEY as POLICY
 
 HOST = "host"
 STATIONARY = "stationary"
-_TTFT = ("ttft_median_s", "ttft_p99_s", "ttft_percentile_s")
-_TPOT = ("tpot_median_s", "tpot_p99_s", "tpot_percentile_s")
-SIMULATED = (*_TTFT, *_TPOT, "preemptions")
-"""Columns of simulated points only."""
+_PERCENTILES = ("p50", "p90", "p99", "percentile")
+_TTFT, _TPOT, _E2E = ([f"{name}_{part}_s" for part in _PERCENTILES] for name in ("ttft", "tpot", "e2e"))
+SIMULATED = (*_TTFT, *_TPOT, *_E2E[:-1], "preemptions")  # no limit is of e2e_s
+"""Columns of simulated points; the analytic form has some medians."""
 TPOT_COLUMNS = ("tpot_s", *_TPOT, "tokens_per_s_per_user")
 
 
@@ -159,7 +159,7 @@ def phases_of(scenario: ServingScenario) -> PhaseResults:
 def _refuse_invalid_results(results: PhaseResults, osl: Floats) -> PhaseResults:
     """Return results with a reason, and NaN, where a column is not finite or outside its bounds.
 
-    A request with one output token has no time per output token, and the analytic form no percentiles.
+    A request with one output token has no time per output token, and the analytic form few percentiles.
     """
     floats = {name: column for name, column in results.columns.items() if column.dtype.kind == "f"}
     if not floats:
@@ -264,7 +264,8 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     devices = _devices(scenario) + inputs["serve.prefill.devices"]
     iterations = metrics["prefill_iterations"] + metrics["decode_iterations"]
     columns: Columns = {
-        "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate,
+        "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "e2e_s": metrics["e2e_s"] + request,
+        "requests_per_s": rate,
         "time_s": decode.time + host,
         "running_requests": metrics["decoding"], "waiting_requests": metrics["queue"],
         "transfer_s": metrics["transfer_s"],
@@ -331,6 +332,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + inputs["server.request_overhead"], "tpot_s": tpot,
+        "e2e_s": metrics["e2e_s"] + inputs["server.request_overhead"],
         "requests_per_s": requests_per_s, "time_s": decode.time + host,
         "running_requests": metrics["decoding"] * active * share,
         "waiting_requests": metrics["queue"] * active,
@@ -350,9 +352,9 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
 
 
 def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
-    """Return the columns of simulated points only; first tokens with the host's time, as in the mean."""
+    """Return the columns of `SIMULATED`; times from sending on with the host's time, as in their means."""
     columns = {name: metrics[name] for name in SIMULATED if name in metrics}
-    for name in columns.keys() & {*_TTFT}:
+    for name in columns.keys() & {*_TTFT, *_E2E}:
         columns[name] = columns[name] + scenario.inputs["server.request_overhead"]
     for name in columns.keys() & {*_TPOT}:
         columns[name] = np.where(scenario.osl > 1.0, columns[name], np.nan)

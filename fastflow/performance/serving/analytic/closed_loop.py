@@ -14,6 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
+from fastflow.performance.serving.analytic.first_tokens import (
+    FirstTokens,
+    Intervals,
+    Prompts,
+    add_even_groups,
+    add_random_groups,
+    first_tokens_of,
+    sum_of,
+)
 from fastflow.performance.serving.analytic.mean_request import (
     Group,
     Request,
@@ -51,6 +60,14 @@ class _Loop(NamedTuple):
     pass_s: float  # such a pass without prompts [s]
 
 
+class _Ends(NamedTuple):
+    """Ends of a cycle's requests, which the next ones follow."""
+
+    span: float  # passes over which they are uniform
+    drifted: float  # share whose times are random
+    group_size: float  # requests that end together, mean over requests
+
+
 class _Cycle(NamedTuple):
     """Times of a request in a cycle, mean over all [s]."""
 
@@ -79,8 +96,10 @@ def closed_loop_metrics(
     return SlotMetrics(
         ttft=queued + cycle.ttft,
         tpot=tpot_of(request, answer, cycle.shared),
+        answer=answer if request.gaps > 0.0 else 0.0,
         wait=queued + cycle.wait,
         queued=queued,
+        behind=0.0,
         sensitivity=0.0,
         makespan=_makespan(times, batch, request, loop, length, cycle.stall, relative_range),
         busy=1.0,
@@ -91,13 +110,70 @@ def closed_loop_metrics(
 
 
 @lean_kernel
+def closed_loop_first_tokens(
+    times: PassTimes,
+    batch: Batch,
+    request: Request,
+    relative_range: float,
+    at_once: float,
+    requests: float,
+    queued: float,
+    intervals: Intervals,
+) -> FirstTokens:
+    """Return the times to first token of a slot's requests, of the burst and of later cycles.
+
+    queued: until the batch has room, mean [s]: few requests wait. intervals: overwritten.
+    """
+    loop = _loop(times, batch, request, relative_range, running_of(batch, request, at_once), requests)
+    intervals.used[0] = 0
+    decoding = _decoding_in_burst(batch, request, loop.rank)
+    prompts = Prompts(decoding, loop.running - 1.0, 0.0, 0.0)
+    add_even_groups(times, batch, request, prompts, min(1.0, loop.cycles), intervals)
+    burst, cycle = sum_of(intervals), 1.0
+    while cycle < loop.cycles:  # the second and the third one, and those that follow
+        stop = cycle + 1.0 if cycle < 3.0 else loop.cycles
+        weight = min(stop, loop.cycles) - cycle
+        spread = _ends_of(loop, 0.5 * (cycle + stop - 1.0))
+        decoding = max(0.0, loop.rank - prompts_on_rank(batch, spread.group_size)) * loop.decoding_share
+        if batch.ranks > 1:  # most decode on a rank without prompts
+            decoding = min(loop.rank, loop.running - spread.group_size) * loop.decoding_share
+        prompts = Prompts(decoding, spread.group_size - 1.0, 0.0, 0.0)
+        add_random_groups(times, batch, request, prompts, weight * spread.drifted, intervals)
+        together = min(loop.running, max(1.0, loop.running / spread.span))
+        prompts = Prompts(decoding, together - 1.0, 0.0, 0.0)
+        add_even_groups(times, batch, request, prompts, weight * (1.0 - spread.drifted), intervals)
+        cycle = stop
+    return first_tokens_of(intervals, queued, burst)
+
+
+@lean_kernel
+def _ends_of(loop: _Loop, cycle: float) -> _Ends:
+    """Return how the ends of a cycle's requests are distributed; cycle: 0 is the burst's."""
+    span = min(loop.most, np.sqrt(loop.width**2 + cycle * loop.drift**2))
+    drifted = 1.0 - (loop.width / span) ** 2 if span > loop.width else 0.0
+    return _Ends(span, drifted, min(loop.running, max(1.0, (loop.running - drifted) / span + drifted)))
+
+
+@lean_kernel
+def is_single_iteration(batch: Batch, request: Request, rank: float) -> bool:
+    """Say whether all prompts of a burst fit into an iteration; rank: prompts of a rank."""
+    return bool(rank * request.prompt * (1.0 + request.half_range) <= batch.budget)
+
+
+@lean_kernel
+def _decoding_in_burst(batch: Batch, request: Request, rank: float) -> float:
+    """Return how many requests of a rank decode in the iterations of the burst, mean; none if it is one."""
+    return 0.0 if is_single_iteration(batch, request, rank) else 0.5 * (rank - 1.0)
+
+
+@lean_kernel
 def _loop(
     times: PassTimes, batch: Batch, request: Request, relative_range: float, running: float, requests: float
 ) -> _Loop:
     cycles, rank = requests / running, max(1.0, running / batch.ranks)
     width, decoding_share, delay = 1.0, 1.0, 0.0
     if batch.mixes:
-        width = group_of(times, batch, request, 0.5 * (rank - 1.0), rank).passes
+        width = group_of(times, batch, request, _decoding_in_burst(batch, request, rank), rank).passes
         # a cycle has iterations for all prompts, whose number depends on decoding requests
         for _ in range(3):
             passes = group_of(times, batch, request, rank * decoding_share, rank).passes
@@ -124,8 +200,8 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     that follow the request come before its end.
     """
     ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
-    group = group_of(times, batch, request, 0.5 * (loop.rank - 1.0), loop.rank)
-    span, group_size = loop.width, loop.running  # passes over which ends are uniform; prompts in a group
+    group = group_of(times, batch, request, _decoding_in_burst(batch, request, loop.rank), loop.rank)
+    group_size = loop.running  # prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
         cycles_left = loop.cycles - cycle
         weight = (cycles_left if cycle == _CYCLES - 1 else min(1.0, cycles_left)) / loop.cycles
@@ -143,9 +219,7 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
         wait += weight * (queued + group.wait)
         shared += 0.0 if batch.mixes else weight * stall_of_group
         groups += weight / group_size
-        span = min(loop.most, np.sqrt(loop.width**2 + (cycle + 1) * loop.drift**2))
-        drifted = 1.0 - (loop.width / span) ** 2 if span > loop.width else 0.0
-        group_size = min(loop.running, max(1.0, (loop.running - drifted) / span + drifted))
+        group_size = _ends_of(loop, cycle + 1.0).group_size
         group = _group(times, batch, request, loop, group_size)
         if cycles_left > 1.0:
             added += 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total

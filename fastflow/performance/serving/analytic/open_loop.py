@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
+from fastflow.performance.serving.analytic.first_tokens import Intervals, Prompts, add_random_groups
 from fastflow.performance.serving.analytic.mean_request import (
     Request,
     group_of,
@@ -31,6 +32,7 @@ from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import Batch
 
 _HALVINGS = 25  # of the range of running requests: to 1 / 3e7
+_WAITS = 4  # intervals of the rest of an iteration
 _DOUBLINGS = 10  # from the fewest requests that are tried to a full batch
 
 
@@ -39,8 +41,12 @@ class _RequestTimes(NamedTuple):
 
     length: float  # from its first to its last token [s]
     wait: float  # for iterations before the first with its prompt [s]
+    behind: float  # of the wait, for prompts that fill iterations [s]
     at_first: float  # of the length, time of prompts right after its prompt [s]
     group_size: float  # prompts that are computed together, in the slot
+    mixed_share: float  # of time: iterations with prompts
+    mixed_s: float  # such an iteration [s]
+    pass_s: float  # another one [s]
 
 
 class _Range(NamedTuple):
@@ -52,9 +58,11 @@ class _Range(NamedTuple):
 
 @lean_kernel
 def open_loop_metrics(
-    times: PassTimes, batch: Batch, request: Request, rate: float, requests: float
+    times: PassTimes, batch: Batch, request: Request, rate: float, requests: float, intervals: Intervals
 ) -> SlotMetrics:
     """Return the metrics of a slot's requests; rate: of the slot [1/s]; requests: total.
+
+    intervals: overwritten with those of times to first token.
 
     Where the rate exceeds what the server carries, makespan is inf, and the other metrics are undefined.
     """
@@ -62,7 +70,9 @@ def open_loop_metrics(
     bracket = _bracket(times, batch, request, rate, max_running)
     if bracket.high > max_running:
         group = group_of(times, batch, request, 1.0, 1.0)
-        return SlotMetrics(0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, max_running / batch.ranks, 1.0, group)
+        return SlotMetrics(
+            0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, max_running / batch.ranks, 1.0, group
+        )
     low, high = bracket.low, bracket.high
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -82,11 +92,15 @@ def open_loop_metrics(
         max_running / batch.ranks, rate * typical.length / max_running, arrivals, services, typical.length
     )
     start = typical.wait + queued
+    intervals.used[0] = 0
+    _add_first_tokens(times, batch, request, high, typical, intervals)
     return SlotMetrics(
         ttft=start + group.completion,
         tpot=tpot_of(request, typical.length, typical.at_first),
+        answer=typical.length if request.gaps > 0.0 else 0.0,
         wait=start + group.wait,
         queued=queued,
+        behind=typical.behind,
         sensitivity=sensitivity,
         makespan=requests / rate,
         busy=1.0 - np.exp(-rate * (typical.length + group.completion)),
@@ -94,6 +108,61 @@ def open_loop_metrics(
         group_size=typical.group_size,
         group=group,
     )
+
+
+@lean_kernel
+def _add_first_tokens(
+    times: PassTimes,
+    batch: Batch,
+    request: Request,
+    others: float,
+    typical: _RequestTimes,
+    intervals: Intervals,
+) -> None:
+    """Add the times to first token of a slot's requests: after the rest of an iteration, if one is running.
+
+    others: requests that run.
+    """
+    decoding, mixed = 1.0 + others / batch.ranks, typical.mixed_share
+    prompts = _others_in(batch.slots, typical.group_size - 1.0)
+    busy = (1.0 - mixed) * _finds_others(batch.slots, others)
+    idle = Prompts(0.0, prompts, 0.0, 0.0)
+    add_random_groups(times, batch, request, idle, 1.0 - mixed - busy, intervals)
+    for i in range(_WAITS):
+        for share, iteration_s in ((busy, typical.pass_s), (mixed, typical.mixed_s)):
+            first, last = iteration_s * i / _WAITS, iteration_s * (i + 1) / _WAITS
+            group = Prompts(decoding, prompts, first, last)
+            add_random_groups(times, batch, request, group, share / _WAITS, intervals)
+
+
+@lean_kernel
+def _finds_others(slots: int, others: float) -> float:
+    """Return how probable it is that a slot has requests when one is sent; others: their mean number."""
+    return _at_least(slots, others * slots)
+
+
+@lean_kernel
+def _others_in(slots: int, mean: float) -> float:
+    """Return how many requests of a slot are sent in a time after another one; mean: in any such time.
+
+    Slots take turns, so the times between two requests of a slot have an Erlang distribution.
+    """
+    if slots == 1:
+        return mean
+    total = 0.0
+    for others in range(1, 4):
+        total += _at_least(others * slots, mean * slots)
+    return total
+
+
+@lean_kernel
+def _at_least(least: int, mean: float) -> float:
+    """Return how probable it is that a Poisson number is at least a number."""
+    term, total = np.exp(-mean), 0.0
+    for i in range(least):
+        total += term
+        term *= mean / (i + 1.0)
+    return float(max(0.0, 1.0 - total))
 
 
 @lean_kernel
@@ -134,10 +203,10 @@ def _request_times(
     group = group_of(times, batch, request, decoding, 1.0)
     # prompts of an iteration
     capacity = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks
-    prompt_s, group_size, window = total_time(group.parts), 1.0, pass_s
+    prompt_s, group_size, mixed_share = total_time(group.parts), 1.0, 0.0
     if rate * prompt_s / capacity >= FULL:
-        return _RequestTimes(np.inf, np.inf, np.inf, np.inf)
-    busy = 1.0 - np.exp(-others)
+        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, np.inf)
+    busy = _finds_others(batch.slots, others)
     for _ in range(4):  # prompts in a group and the length of iterations depend on each other
         mixed_s = total_time(group.parts)
         mixed_share = min(1.0, rate * mixed_s / group_size)  # of time: iterations with prompts
@@ -149,10 +218,12 @@ def _request_times(
         group = group_of(times, batch, request, decoding, prompts_on_rank(batch, group_size))
     share = rate * group.total / group_size
     if share >= FULL:
-        return _RequestTimes(np.inf, np.inf, np.inf, np.inf)
-    wait = 0.5 * window + wait_for(
-        capacity, rate * prompt_s / capacity, 1.0, request.half_range**2 / 3.0, prompt_s
-    )
+        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, np.inf)
+    services = request.half_range**2 / 3.0
+    behind = wait_for(capacity, rate * prompt_s / capacity, 1.0 / batch.slots, services, prompt_s)
     group_stall = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + group_stall) / (1.0 - share)
-    return _RequestTimes(request.passes * pass_s / (1.0 - share) + at_first, wait, at_first, group_size)
+    length = request.passes * pass_s / (1.0 - share) + at_first
+    mixed_s = total_time(group.parts) / group.passes
+    wait = 0.5 * window + behind
+    return _RequestTimes(length, wait, behind, at_first, group_size, mixed_share, mixed_s, pass_s)

@@ -74,11 +74,14 @@ def closed_loop_means(
         refused=TAKEN,
         ttft=share * burst_ttft + (1.0 - share) * later_ttft,
         tpot=tpot_of(decode.request, decoding_s, mean_transfer_s + admission),
+        answer=decoding_s + mean_transfer_s + admission if has_answers else 0.0,
         requests_per_s=served,
         decoding=decoding,
         queue=served * (share * (burst_ttft - prompt.prefill) + (1.0 - share) * queue),
         transfer=mean_transfer_s,
         admission=admission,
+        queued=queue,
+        group_size=prompt.group_size,
         iterations=iterations_of(prefill, decode, prompt, served, requests, running),
     )
 

@@ -90,7 +90,7 @@ def test_full_servers_of_decode_hold_prefill_up(capacity):
 
 
 def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
-    """Means of loads over servers of all kinds; closed loops of loads that the cache bounds among them."""
+    """Means and medians of loads over servers of all kinds; closed loops that the cache bounds among them."""
     times, random, errors, near = realistic(), np.random.default_rng(1), [], []
     for case in range(150):
         is_closed, at_once = case % 3 < 2, int(2 ** random.integers(0, 8))
@@ -109,14 +109,19 @@ def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
             steady_disaggregated(times, times, *arguments),
         )
         assert got.refused[0] == want.refused[0] == TAKEN
-        names = ("ttft_s", "tpot_s", "requests_per_s")
+        names = ("ttft_s", "ttft_p50_s", "tpot_s", "tpot_p50_s", "e2e_s", "requests_per_s")
         errors.append([getattr(got, name)[0] / columns_of(want)[name][0] - 1.0 for name in names])
         near.append(got.near[0])
-    ttft, tpot, rate = np.abs(errors)[near].T
+    ttft, ttft_p50, tpot, tpot_p50, e2e, rate = np.abs(errors)[near].T
     assert 0.3 < np.mean(near) < 0.9
+    has_first_tokens = ~np.isnan(ttft_p50)
+    assert 0.5 < has_first_tokens.mean() < 0.9
+    assert ttft[has_first_tokens].max() < 0.08
+    assert ttft_p50[has_first_tokens].max() < 0.08
     assert np.quantile(ttft, 0.9) < 0.2
     assert np.median(tpot) < 0.01
-    assert tpot.max() < 0.08
+    assert max(tpot.max(), tpot_p50.max(), e2e.max()) < 0.08
+    assert np.isnan(np.array(errors)[~np.array(near), 1]).all()
     assert rate.max() < 0.13
 
 

@@ -13,6 +13,7 @@ from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
 from tests.naive import serving as naive
 from tests.naive import window as naive_window
+from tests.naive.percentile import percentile
 from tests.support.checks import cases, near
 from tests.support.servers import LOAD, PLAIN, loads, realistic, servers, walk
 
@@ -157,11 +158,12 @@ def check_metrics(row, requests, window, load_, begin):
     ended = [r for r in requests if naive_window.has(window, r.end)]
     ttft = [request.first - request.sent for request in sent]
     tpot = [(r.end - r.first) / (r.osl - 1) for r in sent if r.osl > 1] or [0.0]
-    for name, values in (("ttft", ttft), ("tpot", tpot)):
+    e2e = [request.end - request.sent for request in sent]
+    shares = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "percentile": load_["percentile"]}
+    for name, values in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e)):
         assert near(row[f"{name}_s"], np.mean(values), 1e-9)
-        assert near(row[f"{name}_median_s"], np.median(values), 1e-9)
-        assert near(row[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
-        assert near(row[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
+        for part, share in shares.items():
+            assert near(row[f"{name}_{part}_s"], percentile(values, share), 1e-9), (name, part)
     span = window["end"] - window["start"]
     decoding, queue = (
         sum(naive_window.inside(window, *ends(r)) for r in requests)
