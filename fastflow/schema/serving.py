@@ -274,16 +274,15 @@ SERVING: tuple[Column, ...] = (
     ),
     text(
         MOE_BACKEND,
-        "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); triton_kernels, the module;"
-        " deepgemm; trtllm,"
-        " TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs experts too; tuned, those"
-        " of cutlass that TensorRT-LLM's tuner chose for Blackwell",
+        "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); triton_kernels, that"
+        " module; deepgemm; trtllm, TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs"
+        " experts too; tuned, those of cutlass that TensorRT-LLM's tuner chose for Blackwell",
         (AUTO, "cutlass", "tuned", "triton", "triton_kernels", "deepgemm", "trtllm"),
     ),
     count(
         REDUNDANT,
         "copies of experts beside the first of each, on devices of expert parallelism, which then share"
-        " model.experts + this number of experts (ep_num_redundant_experts of SGLang)",
+        " model.experts + this number of experts (ep_num_redundant_experts of SGLang); 0: none",
         low=0,
         high=1e6,
     ),
@@ -350,7 +349,7 @@ SERVING: tuple[Column, ...] = (
     ),
     count(
         "server.attention_dp_timeout_iters",
-        "most iterations for which attention ranks with a prompt wait for the others",
+        "most iterations for which attention ranks with a prompt wait for the others; 0: none",
         low=0,
         high=1e6,
     ),
@@ -360,9 +359,13 @@ SERVING: tuple[Column, ...] = (
         low=0,
         high=1e6,
     ),
-    share(
+    Column(
         "server.batch_wait_max_tokens_ratio",
+        "float",
+        "",
         "share of max_num_batched_tokens from which on prompts do not wait for others",
+        0.0,
+        1.0,
     ),
     Column("server.chunked_prefill", "bool", "", "true: a prompt is cut where an iteration is full"),
     Column(

@@ -69,11 +69,11 @@ def _setting(where: str, text: str) -> tuple[str, str]:
 
 def settings_of(recipes: Iterable[Recipe], words: frozenset[str]) -> dict[str, str]:
     """Return the settings of a row; words: its own."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for recipe in recipes:
         if recipe.words <= words:
-            found |= recipe.settings
-    return found
+            settings |= recipe.settings
+    return settings
 
 
 def budget_of(rule: str, longest: Ints, requests: Ints, verified: Ints) -> Ints:

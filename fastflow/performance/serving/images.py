@@ -183,6 +183,8 @@ def passes_with_towers(
         by=prefill.by[rows] + by_chunk(part.by),
         of_model=of_model,
         throttled=prefill.throttled[rows] + by_chunk(part.throttled),
+        experts=prefill.experts[rows],
+        launches=prefill.launches[rows] + by_chunk(part.launches),
     )
     reason = take(passes.reason, rows)
     lacking = np.flatnonzero((used >= 0) & tower.reason.exists[used])

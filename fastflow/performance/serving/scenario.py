@@ -300,7 +300,8 @@ def _eager_s(points: _Points) -> Floats:
     """Return the time in which a host launches the kernels of a pass with a prompt one by one [s]."""
     parts, server = points.passes.parts, points.server
     launches = parts[TOKENS_PART].launches[server, 0] + parts[PREFILL].launches[server, 0, 0]
-    return points.inputs["server.eager_launch_time"] * launches
+    eager: Floats = points.inputs["server.eager_launch_time"] * launches
+    return eager
 
 
 def _intakes(inputs: Inputs) -> Intakes:
@@ -328,7 +329,9 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         ranks=layouts.ranks,
         slots=layouts.slots,
         host=Hosts(
-            inputs["server.step_overhead"], inputs["server.step_overhead_per_request"], _eager_s(points),
+            inputs["server.step_overhead"],
+            inputs["server.step_overhead_per_request"],
+            _eager_s(points),
             inputs["server.first_use_time"],
         ),
         intake=_intakes(inputs),

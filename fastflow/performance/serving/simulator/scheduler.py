@@ -101,13 +101,19 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
         chunks=servers.chunks[point],
         reserves=servers.reserves[point],
         host=Host(
-            servers.host.iteration_s[point], servers.host.row_s[point], servers.host.eager_s[point],
+            servers.host.iteration_s[point],
+            servers.host.row_s[point],
+            servers.host.eager_s[point],
             servers.host.first_use_s[point],
         ),
         intake=Intake(
-            servers.intake.ahead[point], servers.intake.interval[point], servers.intake.balances[point],
-            servers.intake.timeout[point], servers.intake.wait_iterations[point],
-            servers.intake.wait_tokens[point], servers.intake.round_trip_s[point],
+            servers.intake.ahead[point],
+            servers.intake.interval[point],
+            servers.intake.balances[point],
+            servers.intake.timeout[point],
+            servers.intake.wait_iterations[point],
+            servers.intake.wait_tokens[point],
+            servers.intake.round_trip_s[point],
         ),
         draft_s=servers.draft_s[point],
         pipeline=Pipeline(
@@ -263,7 +269,12 @@ def has_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: 
 
 @lean_kernel
 def compose(
-    batch: Batch, requests: Requests, ranks: Ranks, visible: float, is_held: bool, schedule: Callable[..., Any]
+    batch: Batch,
+    requests: Requests,
+    ranks: Ranks,
+    visible: float,
+    is_held: bool,
+    schedule: Callable[..., Any],
 ) -> bool:
     """Choose the prompts of the next iteration and start requests; returns whether it has prompts.
 
