@@ -276,7 +276,8 @@ SERVING: tuple[Column, ...] = (
         MOE_BACKEND,
         "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); triton_kernels, that"
         " module; deepgemm; trtllm, TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs"
-        " experts too; tuned, those of cutlass that TensorRT-LLM's tuner chose for Blackwell",
+        " experts too; tuned, those of cutlass that TensorRT-LLM's tuner chose for Blackwell; on chips without"
+        " tensor memory, trtllm and tuned are cutlass",
         (AUTO, "cutlass", "tuned", "triton", "triton_kernels", "deepgemm", "trtllm"),
     ),
     count(
