@@ -196,6 +196,11 @@ SERVING: tuple[Column, ...] = (
         "time that the host adds to the first token: from the client to the queue and back",
     ),
     _overhead(
+        "server.request_overhead_per_token",
+        "time that the host adds to the first token for each token of the prompt: text to tokens, their way"
+        " to the scheduler, blocks of the cache",
+    ),
+    _overhead(
         "server.eager_launch_time",
         "time in which the host launches a kernel of an iteration with prompts, which no captured graph has:"
         " such an iteration takes at least the time of all its kernels",

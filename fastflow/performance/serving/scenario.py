@@ -97,6 +97,12 @@ class ServingScenario(NamedTuple):
         return tokens
 
     @property
+    def request_s(self) -> Floats:
+        """Time of the host for a request with a mean prompt, beside iterations [s]."""
+        of_request: Floats = self.inputs["server.request_overhead"]
+        return of_request + self.inputs["server.request_overhead_per_token"] * self.isl
+
+    @property
     def mean_context(self) -> Floats:
         """Mean tokens of a request in the cache while it decodes."""
         return self.isl + self.osl / 2.0
