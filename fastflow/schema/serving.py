@@ -281,7 +281,7 @@ SERVING: tuple[Column, ...] = (
         MOE_BACKEND,
         "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); triton_kernels, that"
         " module; deepgemm; trtllm, TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs"
-        " experts too; tuned, those of cutlass that TensorRT-LLM's tuner chose for Blackwell; trtllm and tuned"
+        " experts too; tuned, those of cutlass that TensorRT-LLM's tuner chose for it; trtllm and tuned"
         " are cutlass on chips without tensor memory",
         (AUTO, "cutlass", "tuned", "triton", "triton_kernels", "deepgemm", "trtllm"),
     ),
