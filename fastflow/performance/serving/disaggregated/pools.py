@@ -155,7 +155,7 @@ def start_prefill(
 
     sent: requests that have been sent.
     """
-    most_tokens, most_rows, attention = 0, 0, 0.0
+    most_tokens, all_tokens, most_rows, attention = 0, 0, 0, 0.0
     for rank in range(batch.ranks):
         left, rank_attention = batch.budget, 0.0
         pool.last[unit, rank] = 0
@@ -187,15 +187,17 @@ def start_prefill(
             pool.tokens[unit, rank] = tokens
             left -= tokens
         most_tokens = max(most_tokens, batch.budget - left)
+        all_tokens += batch.budget - left
         most_rows = max(most_rows, pool.last[unit, rank])
         attention = max(attention, rank_attention)
     if most_rows == 0:
         return 0.0
     host_s = batch.host.iteration_s + batch.host.row_s * most_rows
-    shared = shared_time(times, batch.times, float(most_tokens))
+    shared = shared_time(times, batch.times, float(most_tokens), all_tokens / batch.ranks)
     head = head_time(times, batch.times, float(most_rows))
     stall = stall_time(batch.pipeline, shared + attention, head)
-    duration = shared + head + attention + host_s + stall
+    late = max(0.0, batch.host.eager_s - shared - attention - head)
+    duration = shared + head + attention + host_s + stall + late
     pool.until[unit] = now + duration
     return duration
 
@@ -253,7 +255,7 @@ def start_decode(
     times: PassTimes, batch: Batch, pool: Decodes, requests: PoolRequests, unit: int, now: float
 ) -> float:
     """Start the next iteration of a unit of decode and return its time [s]; 0 where it has none."""
-    most, attention = 0, 0.0
+    most, total, attention = 0, 0, 0.0
     for rank in range(batch.ranks):
         running, context = 0, 0.0
         for index in range(pool.num_admitted[unit, rank]):
@@ -264,7 +266,7 @@ def start_decode(
                 context += requests.isl[i] + requests.generated[i]
                 running += 1
         pool.num_running[unit, rank] = running
-        most = max(most, running)
+        most, total = max(most, running), total + running
         if running:
             attention = max(
                 attention, decode_line(times, batch.times, float(running), context / running).seconds
@@ -273,7 +275,7 @@ def start_decode(
         return 0.0
     rows = float(most * batch.queries)
     host_s = batch.host.iteration_s + batch.host.row_s * most + batch.draft_s
-    shared = shared_time(times, batch.times, rows)
+    shared = shared_time(times, batch.times, rows, total * batch.queries / batch.ranks)
     head = head_time(times, batch.times, rows)
     stall = stall_time(batch.pipeline, shared + attention, head)
     duration = shared + head + attention + host_s + stall

@@ -16,7 +16,7 @@ from tests.naive import window as naive_window
 from tests.support.checks import cases, near
 from tests.support.servers import LOAD, PLAIN, loads, realistic, servers, walk
 
-TABLES = ("shared", "head", "decode", "prefill", "prefill_more")
+TABLES = ("shared", "experts", "head", "decode", "prefill", "prefill_more")
 
 
 def random_times(random):
@@ -31,24 +31,29 @@ def random_times(random):
     tables = [np.cumsum(1e-3 * random.random((1, *shape)), axis=-1) for shape in shapes]
     shared, head, decode, prefill, more = tables
     decode = np.cumsum(decode, axis=-2)
-    return PassTimes(tokens, shared, head, requests, context, decode, chunk, before, prefill, more)
+    experts = np.cumsum(np.diff(shared, prepend=0.0) * random.random(shared.shape), axis=-1)
+    return PassTimes(tokens, shared, experts, head, requests, context, decode, chunk, before, prefill, more)
 
 
 def random_server(random, ranks):
-    return {
-        "ranks": ranks,
-        "iteration_s": random.choice([0.0, 1e-3 * random.random()]),
-        "row_s": random.choice([0.0, 1e-4 * random.random()]),
-        "budget": int(random.integers(4, 60)),
-        "most": int(random.choice([2, 5, 100])),
-        "capacity": int(random.choice([80, 150, 100_000])),
-        "mixes": bool(random.integers(2)),
-        "chunks": bool(random.integers(2)),
-        "reserves": bool(random.integers(2)),
-        "per_pass": float(random.choice([1.0, 1.0, 1.0 + random.random()])),
-        "queries": int(random.integers(1, 3)),
-        "draft_s": float(random.choice([0.0, 1e-3])),
-    } | random_stages(random)
+    return (
+        {
+            "ranks": ranks,
+            "iteration_s": random.choice([0.0, 1e-3 * random.random()]),
+            "row_s": random.choice([0.0, 1e-4 * random.random()]),
+            "budget": int(random.integers(4, 60)),
+            "most": int(random.choice([2, 5, 100])),
+            "capacity": int(random.choice([80, 150, 100_000])),
+            "mixes": bool(random.integers(2)),
+            "chunks": bool(random.integers(2)),
+            "reserves": bool(random.integers(2)),
+            "per_pass": float(random.choice([1.0, 1.0, 1.0 + random.random()])),
+            "queries": int(random.integers(1, 3)),
+            "draft_s": float(random.choice([0.0, 1e-3])),
+        }
+        | random_stages(random)
+        | random_intake(random)
+    )
 
 
 def random_stages(random):
@@ -57,6 +62,24 @@ def random_stages(random):
         return {}
     widest, last = (0.5 * (1.0 + random.random(2))).tolist()
     return {"in_flight": float(random.choice([1.0, 1.5, 2.0])), "widest": widest, "last": last}
+
+
+def random_intake(random):
+    """How requests get into iterations: each mechanism in a third of all servers."""
+    rare = {
+        "ahead": {"ahead": True},
+        "interval": {"interval": int(random.integers(2, 7))},
+        "balances": {"balances": True, "timeout": int(random.choice([0, 1, 3, 1000]))},
+        "waits": {
+            "wait_iterations": int(random.choice([1, 4, 1000])),
+            "wait_tokens": float(random.integers(1, 60)),
+        },
+        "trip": {"round_trip_s": 10.0 ** random.uniform(-4.0, 0.0)},
+        "eager": {"eager_s": 10.0 ** random.uniform(-3.5, -1.5)},
+    }
+    drawn = random.random(len(rare)) < 1.0 / 3.0
+    found = [fields for fields, is_drawn in zip(rare.values(), drawn, strict=True) if is_drawn]
+    return {name: value for fields in found for name, value in fields.items()}
 
 
 def random_load(random):
@@ -127,7 +150,14 @@ def of_oracle(times, server, load_, policy=naive.compose):
         at_once = len(range(slot, load_["concurrency"], slots))
         sent = None if times_sent is None else [times_sent[i] for i in members]
         slot_requests, iterations = naive.simulate(
-            plain, slot_server, [pairs[i] for i in members], sent, at_once, load_["prefix"], policy
+            plain,
+            slot_server,
+            [pairs[i] for i in members],
+            sent,
+            at_once,
+            load_["prefix"],
+            load.trip_share,
+            policy,
         )
         requests, log = requests + list(zip(members, slot_requests, strict=True)), log + iterations
     return [request for _, request in sorted(requests, key=lambda pair: pair[0])], log
@@ -229,8 +259,12 @@ def test_times_are_interpolated_and_extrapolated(seed):
     times = random_times(random)
     plain = oracle_tables(times)
     y, x = random.integers(1, 100, 2).tolist()
-    got = iterations.shared_time(times, 0, float(x)), iterations.head_time(times, 0, float(x))
+    mean = x * random.random()
+    got = iterations.shared_time(times, 0, float(x), float(x)), iterations.head_time(times, 0, float(x))
     assert got[0] == pytest.approx(naive.line(plain["tokens"], plain["shared"], x), rel=1e-12)
+    of_fullest, of_all = (naive.line(plain["tokens"], plain["experts"], n) for n in (x, mean))
+    shared = iterations.shared_time(times, 0, float(x), mean)
+    assert shared == pytest.approx(got[0] - of_fullest + of_all, rel=1e-11)
     assert got[1] == pytest.approx(naive.line(plain["tokens"], plain["head"], x), rel=1e-12)
     expected = naive.plane(plain["requests"], plain["context"], plain["decode"], y, x)
     assert iterations.decode_line(times, 0, float(y), float(x)).seconds == pytest.approx(expected, rel=1e-12)
@@ -242,7 +276,7 @@ def test_times_are_interpolated_and_extrapolated(seed):
 
 def test_nothing_takes_no_time():
     times = realistic()
-    assert iterations.shared_time(times, 0, 0.0) == iterations.head_time(times, 1, 0.0) == 0.0
+    assert iterations.shared_time(times, 0, 0.0, 0.0) == iterations.head_time(times, 1, 0.0) == 0.0
     assert iterations.decode_line(times, 0, 0.0, 100.0).seconds == 0.0
     assert iterations.prefill_time(times, 1, 0.0, 100.0, True) == 0.0
 
