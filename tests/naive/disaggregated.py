@@ -3,7 +3,7 @@
 from math import floor
 
 from tests.naive.served_stages import pass_s
-from tests.naive.serving import line, plane
+from tests.naive.serving import line, plane, shared_s
 
 
 class Request:
@@ -69,16 +69,17 @@ def fits(request, running, server, now):
 def prefill_time(times, server, batch):
     attention = 0.0
     for prompts in batch:
-        own = 0.0
+        of_rank = 0.0
         for i, (request, tokens) in enumerate(prompts):
             table = times["prefill_more" if i else "prefill"]
-            own += plane(times["chunk"], times["before"], table, tokens, request.found + request.computed)
-        attention = max(attention, own)
+            of_rank += plane(times["chunk"], times["before"], table, tokens, request.found + request.computed)
+        attention = max(attention, of_rank)
     rows = max(len(prompts) for prompts in batch)
-    tokens = max(sum(tokens for _, tokens in prompts) for prompts in batch)
-    layers = line(times["tokens"], times["shared"], tokens) + attention
+    layers = shared_s(times, [sum(tokens for _, tokens in prompts) for prompts in batch]) + attention
+    head = line(times["tokens"], times["head"], rows)
     return (
-        pass_s(server, layers, line(times["tokens"], times["head"], rows))
+        max(layers + head, server["eager_s"])
+        + (pass_s(server, layers, head) - (layers + head))
         + server["iteration_s"]
         + server["row_s"] * rows
     )
@@ -92,7 +93,7 @@ def decode_time(times, server, batch):
             took = plane(times["requests"], times["context"], times["decode"], len(requests), mean)
             attention = max(attention, took)
     rows = most * server["queries"]
-    layers = line(times["tokens"], times["shared"], rows) + attention
+    layers = shared_s(times, [len(requests) * server["queries"] for requests in batch]) + attention
     return (
         pass_s(server, layers, line(times["tokens"], times["head"], rows))
         + server["iteration_s"]

@@ -19,6 +19,16 @@ def plane(rows, columns, table, y, x):
     return line(rows, [line(columns, list(row), x) for row in table], y)
 
 
+def shared_s(times, tokens):
+    """Return what all layers take but the core of attention [s]; tokens: of every rank.
+
+    The fullest rank sets the pace, but experts have the tokens of all ranks.
+    """
+    most, mean = max(tokens), sum(tokens) / len(tokens)
+    without = [a - b for a, b in zip(times["shared"], times["experts"], strict=True)]
+    return line(times["tokens"], without, most) + line(times["tokens"], times["experts"], mean)
+
+
 class Request:
     def __init__(self, number, sent, isl, osl, server, prefix):
         self.number, self.sent, self.isl, self.osl = number, sent, isl, osl
@@ -164,13 +174,12 @@ def preempt(rank, server):
 
 def parts_of(times, server, batches):
     """Return what parts of an iteration take [s]; batches: what `compose` returned, of every rank."""
-    tokens = rows = in_it = every = 0
-    slowest = (0.0, 0.0)
+    rows = in_it = 0
+    tokens, slowest = [], (0.0, 0.0)
     for decoding, prompts in batches:
         n = len(decoding) * server["queries"]
         rows = max(rows, n + len(prompts))
-        tokens = max(tokens, n + sum(more for _, more in prompts))
-        every += n + sum(more for _, more in prompts)
+        tokens.append(n + sum(more for _, more in prompts))
         in_it = max(in_it, len(decoding) + len(prompts))
         decode = prefill = 0.0
         if decoding:
@@ -181,10 +190,7 @@ def parts_of(times, server, batches):
             prefill += plane(times["chunk"], times["before"], table, more, request.found + request.computed)
         if decode + prefill > sum(slowest):
             slowest = decode, prefill
-    shared, head = line(times["tokens"], times["shared"], tokens), line(times["tokens"], times["head"], rows)
-    # experts have the tokens of all ranks
-    of_fullest, of_all = (line(times["tokens"], times["experts"], n) for n in (tokens, every / len(batches)))
-    shared += of_all - of_fullest
+    shared, head = shared_s(times, tokens), line(times["tokens"], times["head"], rows)
     layers = shared + sum(slowest)
     return {
         "shared": shared + pass_s(server, layers, head) - layers - head,

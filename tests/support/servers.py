@@ -97,7 +97,22 @@ def likely(random):
         "requests": min(3000, max(10 * at_once, 40)) if is_closed else 1000,
         "most": 0 if is_closed else 16384,
     }
-    return server, load
+    return server | intake(random, server["budget"]), load
+
+
+def intake(random, budget):
+    """Return how requests get into a server's iterations: most servers hold no prompts back."""
+    balances, gathers = random.random(2) < 0.06
+    return {
+        "eager_s": float(random.choice([0.0, 0.0, 5e-3, 2e-2])),
+        "ahead": bool(random.integers(2)),
+        "interval": int(random.choice([1] * 14 + [2, 8])),
+        "balances": bool(balances),
+        "timeout": int(random.choice([5, 50])),
+        "wait_iterations": int(random.choice([5, 50])) if gathers else 0,
+        "wait_tokens": float(random.uniform(0.1, 0.9) * budget),
+        "round_trip_s": float(random.choice([0.0, 0.0, 2e-3, 1e-2, 3e-2, 0.1])),
+    }
 
 
 def unlikely(random):

@@ -2,10 +2,10 @@
 
 The analytic form models requests that are not preempted and servers that mostly decode. The functions below
 detect from its metrics what it does not model: caches that limit the batch, prompts that fill iterations,
-prompts that fit none, queueing, and unequal stages and ranks. Bounds are such that over 20,000 servers and
-loads that `many_likely` of tests/support/servers.py draws, its time per token is within 8% of the
-simulation's: within 7% of seven seeds, of `likely` and `unlikely` ones. Open loops in their stationary state
-are within 7% of what three seeds of each draw.
+prompts that fit none or are held back, queueing, and unequal stages and ranks. Bounds are such that over
+20,000 servers and loads that `many_likely` of tests/support/servers.py draws, its time per token is within 8%
+of the simulation's: within 7% of seven seeds, of `likely` and `unlikely` ones. Open loops in their stationary
+state are within 7% of what three seeds of each draw.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
+from fastflow.performance.serving.analytic.intake import takes_at_once
 from fastflow.performance.serving.analytic.mean_request import Request
 from fastflow.performance.serving.analytic.queueing import SlotMetrics, prompts_on_rank
 from fastflow.performance.serving.passes.step_time import shared_time
@@ -37,6 +38,10 @@ MAX_STEPS = 100_000
 """Most steps of a simulation that no key requests: requests plus iterations that prompts fill; 0.1 s."""
 MAX_STEPS_OPEN = 400_000
 """Most steps of a simulated open loop."""
+MIN_TRIPS = 2.0
+"""Least time in a closed loop's queue, in round trips of requests."""
+MIN_RANGE = 0.15
+"""Least relative range of lengths of requests that return at different times."""
 MIN_SPANS = 10.0
 """Least duration of a load, in times of a request: of shorter loads, ramp and drain are a large part."""
 
@@ -58,11 +63,13 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, metric
     """Say whether the analytic form of a slot is near its simulation, or that would take too long."""
     if takes_long(batch, slot, metrics):
         return True
-    if not slot.is_uniform or request.passes < MIN_PASSES:
+    if not slot.is_uniform or request.passes < MIN_PASSES or not takes_at_once(batch):
         return False
     if batch.is_closed and (
         _has_few_requests(batch, request, slot) or _fullest_rank_load(batch, request, slot) > 1.0
     ):
+        return False
+    if batch.is_closed and not _are_returns_known(batch, slot, metrics):
         return False
     if not batch.is_closed and (
         metrics.queued > MAX_WAIT * metrics.ttft or metrics.sensitivity > MAX_SENSITIVITY
@@ -81,6 +88,20 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, metric
         metrics.group.total, token_s * request.prompt * prompts_on_rank(batch, metrics.group_size)
     )
     return bool(prefill_s / metrics.group_size * slot.requests <= MAX_WORK * metrics.makespan * metrics.busy)
+
+
+@lean_kernel
+def _are_returns_known(batch: Batch, slot: Slot, metrics: SlotMetrics) -> bool:
+    """Say whether it is known how many requests of a closed loop are back from their round trips together.
+
+    Others of like lengths come back while prompts of the first ones are computed, and then stay with them.
+    Where few queue, places of the batch wait for requests now and then.
+    """
+    if batch.intake.round_trip_s == 0.0:
+        return True
+    if metrics.queued > 0.0:
+        return bool(metrics.queued > MIN_TRIPS * batch.intake.round_trip_s)
+    return bool(slot.at_once <= 1.0 or slot.relative_range >= MIN_RANGE)
 
 
 @lean_kernel

@@ -14,10 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
+from fastflow.performance.serving.analytic.intake import Return, return_of, trip_passes
 from fastflow.performance.serving.analytic.mean_request import (
     Group,
     Request,
     group_of,
+    group_of_ranks,
     pass_parts,
     total_time,
 )
@@ -26,6 +28,7 @@ from fastflow.performance.serving.analytic.queueing import (
     last_passes,
     prompts_on_rank,
     running_of,
+    share_of_ranks,
     tpot_of,
 )
 from fastflow.performance.serving.passes.table import PassTimes
@@ -49,6 +52,8 @@ class _Loop(NamedTuple):
     delay: float  # passes that a prompt waits because prompts fill every iteration
     decoding: float  # requests of a rank in a pass, mean over requests
     pass_s: float  # such a pass without prompts [s]
+    returns: Return  # of requests after the burst
+    idle: float  # share of their round trips in which no request runs
 
 
 class _Cycle(NamedTuple):
@@ -59,6 +64,7 @@ class _Cycle(NamedTuple):
     stall: float  # time of prompts between its first and last tokens
     shared: float  # part of the stall by its group: the same for short answers
     groups: float  # groups of prompts per request (no time)
+    away: float  # before it is sent
 
 
 @lean_kernel
@@ -66,15 +72,15 @@ def closed_loop_metrics(
     times: PassTimes, batch: Batch, request: Request, relative_range: float, at_once: float, requests: float
 ) -> SlotMetrics:
     """Return the metrics of a slot's requests; at_once: requests that are sent at the start."""
-    loop = _loop(times, batch, request, relative_range, running_of(batch, request, at_once), requests)
+    loop = _loop(times, batch, request, relative_range, at_once, requests)
     cycle = _mean_cycle(times, batch, request, loop)
     answer = request.passes * loop.pass_s + cycle.stall
-    length = cycle.ttft + answer
+    length = cycle.ttft + answer + cycle.away
     waiting, queued = at_once - loop.running, 0.0
     if waiting > 0.0:  # requests of the start wait for whole cycles, others for those before them
         first = waiting * (0.5 * waiting / loop.running + 0.5) * length
-        others = max(0.0, requests - at_once) * waiting * length / loop.running
-        queued = (first + others) / requests
+        other = max(0.0, waiting * length / loop.running - batch.intake.round_trip_s)
+        queued = (first + max(0.0, requests - at_once) * other) / requests
     group_size = 1.0 / cycle.groups
     return SlotMetrics(
         ttft=queued + cycle.ttft,
@@ -83,7 +89,7 @@ def closed_loop_metrics(
         queued=queued,
         sensitivity=0.0,
         makespan=_makespan(times, batch, request, loop, length, cycle.stall, relative_range),
-        busy=1.0,
+        busy=1.0 - loop.idle * cycle.away / length,
         running=loop.decoding,
         group_size=group_size,
         group=_group(times, batch, request, loop, group_size),
@@ -92,8 +98,9 @@ def closed_loop_metrics(
 
 @lean_kernel
 def _loop(
-    times: PassTimes, batch: Batch, request: Request, relative_range: float, running: float, requests: float
+    times: PassTimes, batch: Batch, request: Request, relative_range: float, at_once: float, requests: float
 ) -> _Loop:
+    running = running_of(batch, request, at_once)
     cycles, rank = requests / running, max(1.0, running / batch.ranks)
     width, decoding_share, delay = 1.0, 1.0, 0.0
     if batch.mixes:
@@ -104,7 +111,16 @@ def _loop(
             delay = max(0.0, passes - request.passes - 1.0)
             decoding_share = request.passes / max(request.passes + 1.0, passes)
     drift = relative_range * longest(request.gaps + 1.0, relative_range) / batch.per_pass
-    most = max(1.0, request.passes)
+    most, full_s = max(1.0, request.passes), 0.0
+    if at_once <= running:  # else others wait for their places
+        full_s = total_time(pass_parts(times, batch, request, rank * decoding_share, 0.0, 0.0))
+        drift = np.sqrt(drift**2 + trip_passes(batch, full_s) ** 2)
+    together = np.sqrt(width**2 + drift**2) ** (
+        1.0 - running
+    )  # share of requests that come to an idle server
+    returns = return_of(batch, full_s, 1.0 - together) if full_s > 0.0 else Return(0.0, 0.0)
+    later = 1.0 - 1.0 / max(1.0, cycles)
+    decoding_share *= most / (most + later * (returns.away + returns.wait) / max(full_s, 1e-12))
     span = min(most, np.sqrt(width**2 + cycles * drift**2))
     evenness = 0.0 if most <= 1.0 else (span - 1.0) / (most - 1.0)
     # the last requests run with fewer others: a smaller last cohort, or fewer and fewer
@@ -113,7 +129,21 @@ def _loop(
     drained = running * (1.0 - min(1.0, cycles) / (6.0 * max(1.0, cycles)))
     decoding = max(1.0, decoding_share * ((1.0 - evenness) * cohorts + evenness * drained) / batch.ranks)
     pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
-    return _Loop(running, rank, cycles, width, drift, most, evenness, decoding_share, delay, decoding, pass_s)
+    return _Loop(
+        running,
+        rank,
+        cycles,
+        width,
+        drift,
+        most,
+        evenness,
+        decoding_share,
+        delay,
+        decoding,
+        pass_s,
+        returns,
+        together,
+    )
 
 
 @lean_kernel
@@ -123,7 +153,7 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     Of the other groups, half come after the request's group, at the start of its passes, and half of those
     that follow the request come before its end.
     """
-    ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
+    ttft, wait, stall, shared, groups, away = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     group = group_of(times, batch, request, 0.5 * (loop.rank - 1.0), loop.rank)
     span, group_size = loop.width, loop.running  # passes over which ends are uniform; prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
@@ -139,6 +169,8 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
             delay = loop.delay * (1.0 - 0.5 * min(1.0, loop.delay / loop.width))
             queued = delay * total_time(group.parts) / group.passes
             added -= min(added, delay * pass_stall)
+        if cycle > 0:
+            queued, away = queued + loop.returns.wait, away + weight * loop.returns.away
         ttft += weight * (queued + group.completion)
         wait += weight * (queued + group.wait)
         shared += 0.0 if batch.mixes else weight * stall_of_group
@@ -150,14 +182,15 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
         if cycles_left > 1.0:
             added += 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total
         stall += weight * (min(added, request.passes * pass_stall) if batch.mixes else added)
-    return _Cycle(ttft, wait, stall, shared, groups)
+    return _Cycle(ttft, wait, stall, shared, groups, away)
 
 
 @lean_kernel
 def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, group_size: float) -> Group:
     """Return the times of some prompts of a slot that are computed together, while all others decode."""
     prompts = prompts_on_rank(batch, group_size)
-    return group_of(times, batch, request, max(0.0, loop.rank - prompts) * loop.decoding_share, prompts)
+    decoding = max(0.0, loop.rank - prompts) * loop.decoding_share
+    return group_of_ranks(times, batch, request, decoding, prompts, share_of_ranks(batch, group_size))
 
 
 @lean_kernel

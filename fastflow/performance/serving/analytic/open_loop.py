@@ -13,8 +13,10 @@ import numpy as np
 
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.mean_request import (
+    Group,
     Request,
     group_of,
+    group_of_ranks,
     pass_parts,
     room_of,
     total_time,
@@ -24,6 +26,7 @@ from fastflow.performance.serving.analytic.queueing import (
     SlotMetrics,
     prompts_on_rank,
     running_of,
+    share_of_ranks,
     tpot_of,
     wait_for,
 )
@@ -75,7 +78,7 @@ def open_loop_metrics(
     more = _request_times(times, batch, request, rate, 1.1 * high)
     sensitivity = (more.length - typical.length) * rate / (0.1 * high)
     decoding = 1.0 + high / batch.ranks
-    group = group_of(times, batch, request, decoding, prompts_on_rank(batch, typical.group_size))
+    group = _group(times, batch, request, decoding, typical.group_size)
     # requests are assigned to slots and ranks in turns, so each rank's arrivals are more even than random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
     queued = wait_for(
@@ -126,12 +129,19 @@ def most_carried(times: PassTimes, batch: Batch, request: Request, rate: float) 
 
 
 @lean_kernel
+def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, group_size: float) -> Group:
+    """Return the times of some prompts of a slot that are computed together."""
+    prompts, share = prompts_on_rank(batch, group_size), share_of_ranks(batch, group_size)
+    return group_of_ranks(times, batch, request, decoding, prompts, share)
+
+
+@lean_kernel
 def _request_times(
     times: PassTimes, batch: Batch, request: Request, rate: float, others: float
 ) -> _RequestTimes:
     decoding = 1.0 + others / batch.ranks
     pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
-    group = group_of(times, batch, request, decoding, 1.0)
+    group = _group(times, batch, request, decoding, 1.0)
     # prompts of an iteration
     capacity = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks
     prompt_s, group_size, window = total_time(group.parts), 1.0, pass_s
@@ -146,12 +156,16 @@ def _request_times(
             + (1.0 - mixed_share) * busy * pass_s
         )
         group_size = min(capacity, 1.0 + rate * window)
-        group = group_of(times, batch, request, decoding, prompts_on_rank(batch, group_size))
+        group = _group(times, batch, request, decoding, group_size)
     share = rate * group.total / group_size
     if share >= FULL:
         return _RequestTimes(np.inf, np.inf, np.inf, np.inf)
-    wait = 0.5 * window + wait_for(
-        capacity, rate * prompt_s / capacity, 1.0, request.half_range**2 / 3.0, prompt_s
+    next_s = pass_s + (1.0 - np.exp(-rate * window)) * (total_time(group.parts) / group.passes - pass_s)
+    ahead_s = busy * next_s if batch.intake.ahead else 0.0
+    wait = (
+        0.5 * window
+        + ahead_s
+        + wait_for(capacity, rate * prompt_s / capacity, 1.0, request.half_range**2 / 3.0, prompt_s)
     )
     group_stall = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + group_stall) / (1.0 - share)

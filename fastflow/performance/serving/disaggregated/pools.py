@@ -196,8 +196,7 @@ def start_prefill(
     shared = shared_time(times, batch.times, float(most_tokens), all_tokens / batch.ranks)
     head = head_time(times, batch.times, float(most_rows))
     stall = stall_time(batch.pipeline, shared + attention, head)
-    late = max(0.0, batch.host.eager_s - shared - attention - head)
-    duration = shared + head + attention + host_s + stall + late
+    duration = max(shared + head + attention, batch.host.eager_s) + host_s + stall
     pool.until[unit] = now + duration
     return duration
 
