@@ -189,7 +189,9 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
 def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, group_size: float) -> Group:
     """Return the times of some prompts of a slot that are computed together, while all others decode."""
     prompts = prompts_on_rank(batch, group_size)
-    decoding = max(0.0, loop.rank - prompts) * loop.decoding_share
+    # of several ranks, some have no prompt: all of their requests decode
+    others = loop.rank - prompts if batch.ranks == 1 else min(loop.rank, loop.running - group_size)
+    decoding = max(0.0, others) * loop.decoding_share
     return group_of_ranks(times, batch, request, decoding, prompts, share_of_ranks(batch, group_size))
 
 

@@ -309,6 +309,44 @@ def test_arrivals_are_those_of_a_poisson_process():
     assert abs(np.corrcoef(gaps[1:], gaps[:-1])[0, 1]) < 0.1
 
 
+def test_round_trips_are_exponentially_distributed():
+    trips = np.array([load.trip_share(i) for i in range(4000)])
+    assert trips.min() > 0.0
+    for share in (0.25, 0.5, 0.9, 0.99):
+        assert (trips > -np.log(share)).mean() == pytest.approx(share, abs=0.02)
+    assert abs(np.corrcoef(trips[1:], trips[:-1])[0, 1]) < 0.05
+
+
+def test_what_keeps_prompts_from_iterations():
+    """First tokens come later, and prompts are computed together."""
+    times, load_ = realistic(), {"concurrency": 0, "rate": 6.0, "requests": 300, "isl": 256.0, "osl": 256.0}
+    base = check(times, {}, load_)
+    later = (
+        {"ahead": True},
+        {"interval": 8},
+        {"wait_iterations": 40, "wait_tokens": 600.0},
+        {"round_trip_s": 0.05},
+    )
+    rows = [check(times, server, load_) for server in later]
+    assert rows[3] == pytest.approx(base, nan_ok=True)  # an open loop
+    assert all(row["ttft_s"] > 1.2 * base["ttft_s"] for row in rows[:3])
+    assert rows[2]["prefill_share"] < 0.8 * base["prefill_share"]
+    two = [check(times, {"ranks": 2, "balances": b, "timeout": 40}, load_) for b in (False, True)]
+    assert two[1]["ttft_s"] > two[0]["ttft_s"]
+    assert two[1]["prefill_share"] < two[0]["prefill_share"]
+    slow = check(times, {"eager_s": 0.2}, load_ | {"rate": 1.0})
+    assert slow["ttft_s"] > 0.2
+
+
+def test_prompts_go_on_once_their_wait_is_over():
+    """A rank without a request, and a cache that is full as the wait ends: all requests end."""
+    for server in (
+        {"ranks": 2, "balances": True, "timeout": 3, "capacity": 3000},
+        {"wait_iterations": 3, "wait_tokens": 1e9, "capacity": 3000},
+    ):
+        check(realistic(), server, {"concurrency": 7, "requests": 21, "osl": 300.0, "relative_range": 0.5})
+
+
 @pytest.mark.parametrize("mixes", [False, True])
 def test_equal_iterations_are_summed_in_a_step(mixes):
     """The oracle walks through every iteration."""
