@@ -328,7 +328,9 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         ranks=layouts.ranks,
         slots=layouts.slots,
         host=Hosts(
-            inputs["server.step_overhead"], inputs["server.step_overhead_per_request"], _eager_s(points),
+            inputs["server.step_overhead"],
+            inputs["server.step_overhead_per_request"],
+            _eager_s(points),
             inputs["server.first_use_time"],
         ),
         intake=_intakes(inputs),

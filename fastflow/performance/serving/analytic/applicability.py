@@ -2,10 +2,8 @@
 
 The analytic form models requests that are not preempted and servers that mostly decode. The functions below
 detect from its metrics what it does not model: caches that limit the batch, prompts that fill iterations,
-prompts that fit none, queueing, and unequal stages and ranks. Bounds are such that over 7,600 servers and
-loads that `many_likely` of tests/support/servers.py draws with `likely`, of which 2,454 are near, means and
-medians of times to first token and per token are within 8% of the simulation's, but for two values (9% and
-10%); with `unlikely`, all but 7 values of 339 servers.
+prompts that fit none or are held back, queueing, and unequal stages and ranks. Bounds are such that over
+XXX
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import numpy as np
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.closed_loop import is_single_iteration
 from fastflow.performance.serving.analytic.first_tokens import FirstTokens
+from fastflow.performance.serving.analytic.intake import takes_at_once
 from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, total_time
 from fastflow.performance.serving.analytic.queueing import SlotMetrics, prompts_on_rank
 from fastflow.performance.serving.passes.step_time import shared_time
@@ -52,6 +51,11 @@ MAX_STEPS = 100_000
 """Most steps of a simulation that no key requests: requests plus iterations that prompts fill; 0.1 s."""
 MAX_STEPS_OPEN = 400_000
 """Most steps of a simulated open loop."""
+MIN_RANGE = 0.15
+"""Least relative range of lengths of requests that return at different times."""
+MAX_CHANCE = 0.05
+"""Largest error of the median time to first token by chance, at two standard deviations: by the rests of
+iterations that few requests wait for after round trips."""
 MIN_SPANS = 10.0
 """Least duration of a load, in times of a request: of shorter loads, ramp and drain are a large part."""
 
@@ -79,6 +83,8 @@ def is_accurate(
 ) -> bool:
     """Say whether the analytic form of a slot is near its simulation."""
     if not slot.is_uniform or request.passes < MIN_PASSES:
+        return False
+    if not takes_at_once(batch) or batch.host.first_use_s > 0.0:
         return False
     if slot.relative_range > 0.0 and first_tokens.spread > MAX_SPREAD:
         return False
@@ -116,6 +122,8 @@ def _is_closed_loop_accurate(
     """
     if _has_few_requests(batch, request, slot) or _fullest_rank_load(batch, request, slot) > 1.0:
         return False
+    if batch.intake.round_trip_s > 0.0 and not _are_returns_known(request, slot, metrics, first_tokens):
+        return False
     rank = np.ceil(slot.at_once / batch.ranks)
     if batch.mixes and not is_single_iteration(batch, request, rank):
         is_most = first_tokens.burst > MAX_BURST * first_tokens.mean
@@ -125,6 +133,18 @@ def _is_closed_loop_accurate(
         return False
     error = 2.0 * request.half_range / np.sqrt(3.0 * slot.at_once) * first_tokens.burst
     return bool(error <= MAX_BURST_ERROR * first_tokens.mean)
+
+
+@lean_kernel
+def _are_returns_known(request: Request, slot: Slot, metrics: SlotMetrics, first_tokens: FirstTokens) -> bool:
+    """Say whether it is known how many requests of a closed loop are back from their round trips together.
+
+    Others of like lengths come back while prompts of the first ones are computed, and then stay with them.
+    """
+    if slot.at_once <= 1.0:
+        return True
+    error = metrics.answer / request.passes / np.sqrt(slot.slots * slot.requests)
+    return bool(slot.relative_range >= MIN_RANGE and error <= MAX_CHANCE * first_tokens.median)
 
 
 @lean_kernel

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, room_of, total_time
+from fastflow.performance.serving.analytic.mean_request import Request, parts_of_ranks, room_of, total_time
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import Batch
 
@@ -247,12 +247,13 @@ def _completion(
         end = max(1.0, np.ceil((group.before + 1.0) * prompt / room - 1e-9))
         passes = max(end, np.ceil(group.on_fullest * prompt / room - 1e-9))
     mixed, seconds = prompts.decoding if batch.mixes else 0.0, 0.0
+    share = min(1.0, (length + prompts.others * prompt) / (batch.ranks * total))
     last_tokens = max(1.0, total - (passes - 1.0) * room)
     if end == passes:
         rows = max(1.0, last_tokens / prompt)
-        seconds = total_time(pass_parts(times, batch, request, mixed, rows, last_tokens))
+        seconds = total_time(parts_of_ranks(times, batch, request, mixed, rows, last_tokens, share))
     if passes > 1.0:
-        full = total_time(pass_parts(times, batch, request, mixed, max(1.0, room / prompt), room))
+        full = total_time(parts_of_ranks(times, batch, request, mixed, max(1.0, room / prompt), room, share))
         seconds += (end - 1.0 if end == passes else end) * full
     # attention grows with the square of a length
     cached = request.cached - prompt

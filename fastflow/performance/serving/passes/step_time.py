@@ -161,8 +161,10 @@ def shared_time(times: PassTimes, server: int, tokens: float, mean: float) -> fl
         return seconds
     experts = interpolate_1d(times.experts[server], interval, share)
     interval = interval_of(times.tokens, mean)
-    return seconds - experts + interpolate_1d(
-        times.experts[server], interval, share_of(times.tokens, interval, mean)
+    return (
+        seconds
+        - experts
+        + interpolate_1d(times.experts[server], interval, share_of(times.tokens, interval, mean))
     )
 
 

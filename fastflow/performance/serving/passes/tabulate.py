@@ -30,7 +30,15 @@ from fastflow.performance.serving.pipeline_stages import (
 from fastflow.physics.hardware.chip import Chip
 from fastflow.physics.hardware.packages import PACKAGE
 from fastflow.physics.timing.roofline import limiter_names
-from fastflow.physics.workload.graph import ATTENTION, BESIDE, EXPERTS, PRODUCT, Graph, sum_by_kind, sum_by_point
+from fastflow.physics.workload.graph import (
+    ATTENTION,
+    BESIDE,
+    EXPERTS,
+    PRODUCT,
+    Graph,
+    sum_by_kind,
+    sum_by_point,
+)
 from fastflow.physics.workload.models.transformer.dimensions import BEFORE
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.serving_pass import (
