@@ -30,7 +30,8 @@ MAX_WAIT = 0.1
 MAX_SENSITIVITY = 0.2
 """Largest number of further running requests for each additional one in an open loop: near 1, bursts last."""
 MAX_VARIATION = 0.05
-"""Largest coefficient of variation of tokens over slots: the slot with most tokens ends last."""
+"""Largest coefficient of variation of tokens over slots (the slot with most tokens ends last), and of the
+round trips of a client over all of its time."""
 MIN_REQUESTS, MIN_CYCLES, MIN_PASSES = 128, 5, 32
 """Least requests, requests one after the other (both of a closed loop), and passes of a request: with fewer,
 means are not accurate."""
@@ -95,12 +96,15 @@ def _are_returns_known(batch: Batch, slot: Slot, metrics: SlotMetrics) -> bool:
     """Say whether it is known how many requests of a closed loop are back from their round trips together.
 
     Others of like lengths come back while prompts of the first ones are computed, and then stay with them.
-    Where few queue, places of the batch wait for requests now and then.
+    Where few queue, places of the batch wait for requests now and then. The trips of few requests vary.
     """
-    if batch.intake.round_trip_s == 0.0:
+    trip_s = batch.intake.round_trip_s
+    if trip_s == 0.0:
         return True
     if metrics.queued > 0.0:
-        return bool(metrics.queued > MIN_TRIPS * batch.intake.round_trip_s)
+        return bool(metrics.queued > MIN_TRIPS * trip_s)
+    if trip_s * np.sqrt(slot.requests / slot.at_once) > MAX_VARIATION * metrics.makespan:
+        return False
     return bool(slot.at_once <= 1.0 or slot.relative_range >= MIN_RANGE)
 
 

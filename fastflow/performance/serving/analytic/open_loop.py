@@ -129,6 +129,20 @@ def most_carried(times: PassTimes, batch: Batch, request: Request, rate: float) 
 
 
 @lean_kernel
+def _idle_share(batch: Batch, others: float) -> float:
+    """Return the share of requests that come to an idle slot; others: its running requests, mean.
+
+    Slots take turns: a slot is idle where fewer than a round of requests came while its last one ran.
+    """
+    arrivals = batch.slots * others
+    term, total = np.exp(-arrivals), 0.0
+    for i in range(batch.slots):
+        total += term
+        term *= arrivals / (i + 1.0)
+    return float(total)
+
+
+@lean_kernel
 def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, group_size: float) -> Group:
     """Return the times of some prompts of a slot that are computed together."""
     prompts, share = prompts_on_rank(batch, group_size), share_of_ranks(batch, group_size)
@@ -147,7 +161,7 @@ def _request_times(
     prompt_s, group_size, window = total_time(group.parts), 1.0, pass_s
     if rate * prompt_s / capacity >= FULL:
         return _RequestTimes(np.inf, np.inf, np.inf, np.inf)
-    busy = 1.0 - np.exp(-others)
+    busy = 1.0 - _idle_share(batch, others)
     for _ in range(4):  # prompts in a group and the length of iterations depend on each other
         mixed_s = total_time(group.parts)
         mixed_share = min(1.0, rate * mixed_s / group_size)  # of time: iterations with prompts
