@@ -102,12 +102,13 @@ def decode_time(times, server, batch):
     )
 
 
-def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix, trip_share, streams):
+def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix, trip_share, streams, nudge):
     """Return (requests, iterations).
 
     times, servers, counts: of prefill and of decode; way: what sending takes, and more for each token [s].
     trip_share: of a request's number, its round trip over the mean one; streams: the client has the first
-    token when decode has the cache.
+    token when decode has the cache. nudge: share by which iterations of prefill take longer, and those of
+    decode less.
     """
     pools = [
         [Unit(i, i % count, server["ranks"]) for i in range(count * server["slots"])]
@@ -187,14 +188,14 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
             if unit.until is None:
                 unit.batch = compose(unit, servers[0], now)
                 if any(unit.batch):
-                    took = prefill_time(times[0], servers[0], unit.batch)
+                    took = prefill_time(times[0], servers[0], unit.batch) * (1.0 + nudge)
                     log.append((now, "prefill", took))
                     unit.until = now + took
         for unit in decodes:
             if unit.until is None:
                 unit.batch = [[r for r in running if r.arrive <= now] for running in unit.running]
                 if any(unit.batch):
-                    took = decode_time(times[1], servers[1], unit.batch)
+                    took = decode_time(times[1], servers[1], unit.batch) * (1.0 - nudge)
                     log.append((now, "decode", took))
                     unit.until = now + took
         following = [unit.until for unit in prefills + decodes if unit.until is not None]

@@ -1,9 +1,9 @@
 """The analytic form of a closed loop on disaggregated servers: when a request ends, the next one is sent.
 
-All concurrent requests are in either pool, in transfer, away between two requests of a client, or wait: for decode where they exceed its batches,
-and then for prefill where its memory is full of waiting requests. The first burst has separate terms. Where
-lengths are equal, requests whose caches arrive within an iteration of decode end together, and the next
-requests arrive together.
+All concurrent requests are in either pool, in transfer, on their round trip, or wait: for decode where they
+exceed its batches, and then for prefill where its memory is full of waiting requests. The first burst has
+separate terms. Where lengths are equal, requests whose caches arrive within an iteration of decode end
+together, and the next requests arrive together.
 """
 
 from __future__ import annotations

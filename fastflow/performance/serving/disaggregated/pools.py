@@ -1,10 +1,10 @@
 """Disaggregated prefill and decoding: the state of both pools, and their next iterations.
 
-Requests are assigned to the prefill ranks in turns, and queue there in the order in which they arrive. An iteration takes prompts of each
-rank's queue up to the budget. Then requests wait, in order, for admission: to the decode rank with fewest
-requests, of those with room for the request and all of its tokens. Its cache is sent there, and uses memory
-at both ends until it arrives; a rank sends one cache after the other. The request joins with the next
-iteration (Zhong et al., DistServe, OSDI 2024, section 4.3).
+Requests are assigned to the prefill ranks in turns, and queue there in the order in which they arrive. An
+iteration takes prompts of each rank's queue up to the budget. Then requests wait, in order, for admission: to
+the decode rank with fewest requests, of those with room for the request and all of its tokens. Its cache is
+sent there, and uses memory at both ends until it arrives; a rank sends one cache after the other. The request
+joins with the next iteration (Zhong et al., DistServe, OSDI 2024, section 4.3).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ BOUNDS = {  # of errors where it is near: the median, the 95th percentile, and t
     "tpot_p50_s": (0.003, 0.03, 0.08),
     "e2e_s": (0.003, 0.03, 0.08),
     "requests_per_s": (0.012, 0.05, 0.13),
-    "decoding": (0.01, 0.05, 0.13),
-    "cache": (0.012, 0.05, 0.15),
+    "decoding": (0.012, 0.05, 0.13),
+    "cache": (0.012, 0.055, 0.15),
 }
 
 
@@ -44,14 +44,15 @@ def errors(count, seed, draw):
 
 
 @pytest.mark.parametrize(
-    ("draw", "seed", "least"), [(likely, 7, 0.28), pytest.param(unlikely, 3, 0.07, marks=pytest.mark.long)]
+    ("draw", "seed", "count", "least"),
+    [(likely, 7, 1000, 0.18), pytest.param(unlikely, 3, 2000, 0.04, marks=pytest.mark.long)],
 )
-def test_where_it_says_so_it_is_near_the_simulation(draw, seed, least):
+def test_where_it_says_so_it_is_near_the_simulation(draw, seed, count, least):
     """Means and medians of times within 8%, of seeds that it was not made with.
 
     A sixth of the servers hold prompts back: never near.
     """
-    relative, near = errors(1000, seed, draw)
+    relative, near = errors(count, seed, draw)
     assert near > least
     for name, bounds in BOUNDS.items():
         error = np.abs(relative[name])
