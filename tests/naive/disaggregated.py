@@ -3,7 +3,7 @@
 from math import floor
 
 from tests.naive.served_stages import pass_s
-from tests.naive.serving import line, plane
+from tests.naive.serving import line, plane, shared_s
 
 
 class Request:
@@ -69,16 +69,17 @@ def fits(request, running, server, now):
 def prefill_time(times, server, batch):
     attention = 0.0
     for prompts in batch:
-        own = 0.0
+        of_rank = 0.0
         for i, (request, tokens) in enumerate(prompts):
             table = times["prefill_more" if i else "prefill"]
-            own += plane(times["chunk"], times["before"], table, tokens, request.found + request.computed)
-        attention = max(attention, own)
+            of_rank += plane(times["chunk"], times["before"], table, tokens, request.found + request.computed)
+        attention = max(attention, of_rank)
     rows = max(len(prompts) for prompts in batch)
-    tokens = max(sum(tokens for _, tokens in prompts) for prompts in batch)
-    layers = line(times["tokens"], times["shared"], tokens) + attention
+    layers = shared_s(times, [sum(tokens for _, tokens in prompts) for prompts in batch]) + attention
+    head = line(times["tokens"], times["head"], rows)
     return (
-        pass_s(server, layers, line(times["tokens"], times["head"], rows))
+        max(layers + head, server["eager_s"])
+        + (pass_s(server, layers, head) - (layers + head))
         + server["iteration_s"]
         + server["row_s"] * rows
     )
@@ -92,7 +93,7 @@ def decode_time(times, server, batch):
             took = plane(times["requests"], times["context"], times["decode"], len(requests), mean)
             attention = max(attention, took)
     rows = most * server["queries"]
-    layers = line(times["tokens"], times["shared"], rows) + attention
+    layers = shared_s(times, [len(requests) * server["queries"] for requests in batch]) + attention
     return (
         pass_s(server, layers, line(times["tokens"], times["head"], rows))
         + server["iteration_s"]
@@ -101,10 +102,13 @@ def decode_time(times, server, batch):
     )
 
 
-def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix):
+def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix, trip_share, streams, nudge):
     """Return (requests, iterations).
 
     times, servers, counts: of prefill and of decode; way: what sending takes, and more for each token [s].
+    trip_share: of a request's number, its round trip over the mean one; streams: the client has the first
+    token when decode has the cache. nudge: share by which iterations of prefill take longer, and those of
+    decode less.
     """
     pools = [
         [Unit(i, i % count, server["ranks"]) for i in range(count * server["slots"])]
@@ -120,18 +124,20 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
     every, ready, now = [], [], 0.0
     log = []  # (when it starts, of which pool, what it takes [s]) of each iteration
 
-    def send(when):
+    def send(when, round_trip_s):
         number = len(every)
         if number < len(lengths):
+            when += trip_share(number) * round_trip_s
             request = Request(number, when, *lengths[number], prefix)
             every.append(request)
             unit = prefills[number % len(prefills)]
             request.unit = unit
             request.rank = number // len(prefills) % servers[0]["ranks"]
-            unit.waiting[request.rank].append(request)
+            waiting = unit.waiting[request.rank]
+            waiting.insert(sum(other.sent <= request.sent for other in waiting), request)
 
     for i in range(len(lengths) if arrivals is not None else concurrency):
-        send(arrivals[i] if arrivals is not None else 0.0)
+        send(arrivals[i] if arrivals is not None else 0.0, 0.0)
     while any(request.end is None for request in every):
         for unit in prefills:
             if unit.until != now:
@@ -159,7 +165,7 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
                         unit.running[rank].remove(request)
         if arrivals is None:
             for _ in [request for request in every if request.end == now and now > 0.0]:
-                send(now)
+                send(now, servers[0]["round_trip_s"])
         while ready:
             request = ready[0]
             places = [
@@ -182,14 +188,14 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
             if unit.until is None:
                 unit.batch = compose(unit, servers[0], now)
                 if any(unit.batch):
-                    took = prefill_time(times[0], servers[0], unit.batch)
+                    took = prefill_time(times[0], servers[0], unit.batch) * (1.0 + nudge)
                     log.append((now, "prefill", took))
                     unit.until = now + took
         for unit in decodes:
             if unit.until is None:
                 unit.batch = [[r for r in running if r.arrive <= now] for running in unit.running]
                 if any(unit.batch):
-                    took = decode_time(times[1], servers[1], unit.batch)
+                    took = decode_time(times[1], servers[1], unit.batch) * (1.0 - nudge)
                     log.append((now, "decode", took))
                     unit.until = now + took
         following = [unit.until for unit in prefills + decodes if unit.until is not None]
@@ -200,4 +206,6 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
     for request in every:
         waited = request.placed - request.first if request.osl > 1 else 0.0
         request.service = request.end - request.admitted - waited
+        if streams and request.osl > 1:
+            request.first = request.arrive
     return every, log

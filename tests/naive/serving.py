@@ -19,6 +19,16 @@ def plane(rows, columns, table, y, x):
     return line(rows, [line(columns, list(row), x) for row in table], y)
 
 
+def shared_s(times, tokens):
+    """Return what all layers take but the core of attention [s]; tokens: of every rank.
+
+    The fullest rank sets the pace, but experts have the tokens of all ranks.
+    """
+    most, mean = max(tokens), sum(tokens) / len(tokens)
+    without = [a - b for a, b in zip(times["shared"], times["experts"], strict=True)]
+    return line(times["tokens"], without, most) + line(times["tokens"], times["experts"], mean)
+
+
 class Request:
     def __init__(self, number, sent, isl, osl, server, prefix):
         self.number, self.sent, self.isl, self.osl = number, sent, isl, osl
@@ -56,11 +66,19 @@ def fits(rank, request, server):
     return rank.held() + request.prompt <= server["capacity"]
 
 
-def compose(rank, server, now):
-    """Return (requests that decode, [(request, tokens of its prompt)]) of the next iteration; admits."""
-    most = server["most"]
+def most_at_once(server):
+    """Return how many requests run on a rank: all that decode are in every iteration of a mixed batch."""
     if server["mixes"]:
-        most = min(most, max(1, server["budget"] // server["queries"]))
+        return min(server["most"], max(1, server["budget"] // server["queries"]))
+    return server["most"]
+
+
+def compose(rank, server, seen):
+    """Return (requests that decode, [(request, tokens of its prompt)]) of the next iteration.
+
+    seen: requests that were sent until then may be in it [s].
+    """
+    most = most_at_once(server)
     decoding = rank.decoding() if server["mixes"] else []
     left = server["budget"] - len(decoding) * server["queries"]
     prompts, prefilling = [], [request for request in rank.running if not request.decodes]
@@ -69,7 +87,7 @@ def compose(rank, server, now):
             request = prefilling[0]
         elif (
             rank.waiting
-            and rank.waiting[0].sent <= now
+            and rank.waiting[0].sent <= seen
             and len(rank.running) < most
             and fits(rank, rank.waiting[0], server)
         ):
@@ -88,20 +106,57 @@ def compose(rank, server, now):
             prefilling.pop(0)
         else:
             rank.running.append(rank.waiting.pop(0))
-            if request.admitted is None:
-                request.admitted = now
         prompts.append((request, tokens))
         left -= tokens
     return decoding, prompts
 
 
-def longest_first(rank, server, now):
+def longest_first(rank, server, seen):
     """A policy: longest answers first, and none beside requests that decode before two wait."""
-    arrived = sum(request.sent <= now for request in rank.waiting)
+    arrived = sum(request.sent <= seen for request in rank.waiting)
     rank.waiting[:arrived] = sorted(rank.waiting[:arrived], key=lambda request: -request.osl)
     if rank.decoding() and arrived < 2:
         return rank.decoding() if server["mixes"] else [], []
-    return compose(rank, server, now)
+    return compose(rank, server, seen)
+
+
+class Intake:
+    """When a server looks for new requests, and for how long it has held prompts back."""
+
+    def __init__(self):
+        self.seen = 0.0  # requests sent until then are known to the server [s]
+        self.last = None  # start of the last iteration [s]; None: the server was idle
+        self.since = 0  # iterations since the server looked for requests
+        self.held = 0  # iterations for which prompts waited, since any ran
+
+    def look(self, server, now):
+        """Look for requests where it is time; an iteration is composed while the one before runs, or not."""
+        if self.last is None or self.since == server["interval"]:
+            is_ahead = server["ahead"] and self.last is not None
+            self.seen, self.since = self.last if is_ahead else now, 0
+
+    def holds(self, server, ranks):
+        """Say whether no prompt runs in the next iteration, though some could."""
+        if not all(rank.decoding() for rank in ranks):
+            return False
+        if len(ranks) > 1:
+            ready = [bool(self.prompts(server, rank)) for rank in ranks]
+            return server["balances"] and any(ready) and not all(ready) and self.held < server["timeout"]
+        tokens = sum(request.rest for request in self.prompts(server, ranks[0]))
+        return 0 < tokens < server["wait_tokens"] and self.held < server["wait_iterations"]
+
+    def prompts(self, server, rank):
+        """Return the requests whose prompts are computed, or may be as far as the batch has places."""
+        started = [request for request in rank.running if not request.decodes]
+        places = most_at_once(server) - len(rank.running)
+        known = [request for request in rank.waiting if request.sent <= self.seen]
+        return started + known[: max(0, places)]
+
+    def note(self, server, now, has_prompts, is_held):
+        """Note an iteration that starts now."""
+        self.last = now
+        self.since = server["interval"] if has_prompts else self.since + 1
+        self.held = 0 if has_prompts else self.held + is_held
 
 
 def preempt(rank, server):
@@ -119,12 +174,12 @@ def preempt(rank, server):
 
 def parts_of(times, server, batches):
     """Return what parts of an iteration take [s]; batches: what `compose` returned, of every rank."""
-    tokens = rows = in_it = 0
-    slowest = (0.0, 0.0)
+    rows = in_it = 0
+    tokens, slowest = [], (0.0, 0.0)
     for decoding, prompts in batches:
         n = len(decoding) * server["queries"]
         rows = max(rows, n + len(prompts))
-        tokens = max(tokens, n + sum(more for _, more in prompts))
+        tokens.append(n + sum(more for _, more in prompts))
         in_it = max(in_it, len(decoding) + len(prompts))
         decode = prefill = 0.0
         if decoding:
@@ -135,7 +190,7 @@ def parts_of(times, server, batches):
             prefill += plane(times["chunk"], times["before"], table, more, request.found + request.computed)
         if decode + prefill > sum(slowest):
             slowest = decode, prefill
-    shared, head = line(times["tokens"], times["shared"], tokens), line(times["tokens"], times["head"], rows)
+    shared, head = shared_s(times, tokens), line(times["tokens"], times["head"], rows)
     layers = shared + sum(slowest)
     return {
         "shared": shared + pass_s(server, layers, head) - layers - head,
@@ -143,43 +198,60 @@ def parts_of(times, server, batches):
         "decode": slowest[0],
         "prefill": slowest[1],
         "host": server["iteration_s"] + server["row_s"] * in_it,
+        "launches": max(0.0, server["eager_s"] - layers - head) if any(more for _, more in batches) else 0.0,
         "draft": server["draft_s"] if any(decoding for decoding, _ in batches) else 0.0,
     }
 
 
-def simulate(times, server, lengths, arrivals, concurrency, prefix, policy=compose):
+def simulate(times, server, lengths, arrivals, concurrency, prefix, trip_share, policy=compose):
     """Return (requests as they ended, iterations) of one server without pipeline stages.
 
-    lengths: (isl, osl) of each request; arrivals: when they are sent, or None: a closed loop. policy: as
-    `compose`.
+    lengths: (isl, osl) of each request; arrivals: when they are sent, or None: a closed loop. trip_share: of
+    a request's number, its round trip over the mean one. policy: as `compose`.
     """
     ranks = [Rank() for _ in range(server["ranks"])]
-    every, now = [], 0.0
+    every, now, intake, is_first_use = [], 0.0, Intake(), True
     log = []  # (when it starts, totals) of each iteration
 
-    def send(when):
+    def send(when, round_trip_s):
         number = len(every)
         if number < len(lengths):
+            when += trip_share(number) * round_trip_s
             request = Request(number, when, *lengths[number], server, prefix)
             every.append(request)
-            ranks[number % len(ranks)].waiting.append(request)
+            waiting = ranks[number % len(ranks)].waiting
+            waiting.insert(sum(other.sent <= request.sent for other in waiting), request)
 
-    for i in range(len(lengths) if arrivals is not None else concurrency):
-        send(arrivals[i] if arrivals is not None and i < len(arrivals) else 0.0)
+    for when in arrivals if arrivals is not None else [0.0] * concurrency:
+        send(when, 0.0)
     while any(rank.waiting or rank.running for rank in ranks):
         one = {"preemptions": sum(preempt(rank, server) for rank in ranks)}
-        batches = [policy(rank, server, now) for rank in ranks]
+        intake.look(server, now)
+        is_held = intake.holds(server, ranks)
+        if is_held:
+            batches = [(rank.decoding(), []) for rank in ranks]
+        else:
+            batches = [policy(rank, server, intake.seen) for rank in ranks]
         has_prompts = any(prompts for _, prompts in batches)
         if not server["mixes"] and not has_prompts:
             batches = [(rank.decoding(), []) for rank in ranks]
         if not any(decoding or prompts for decoding, prompts in batches):
-            now = min(rank.waiting[0].sent for rank in ranks if rank.waiting)
+            now = max(now, min(rank.waiting[0].sent for rank in ranks if rank.waiting))
+            intake.last = None
             continue
+        intake.note(server, now, has_prompts, is_held)
+        for _, prompts in batches:
+            for request, _ in prompts:
+                request.admitted = now if request.admitted is None else request.admitted
         parts = parts_of(times, server, batches)
         took = sum(parts.values())
         one |= parts | {"cache": took * sum(rank.held() for rank in ranks)}
         log.append((now, one | {"iterations": 1, "with_prefill": has_prompts}))
         now += took
+        if is_first_use and any(
+            sum(more for _, more in prompts) >= server["budget"] for _, prompts in batches
+        ):
+            now, is_first_use = now + server["first_use_s"], False
         for rank, (decoding, prompts) in zip(ranks, batches, strict=True):
             for request in decoding:
                 request.made += server["per_pass"]
@@ -196,7 +268,7 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix, policy=compo
             for request in sorted(every, key=lambda request: request.number):
                 if request.end == now and not hasattr(request, "followed"):
                     request.followed = True
-                    send(now)
+                    send(now, server["round_trip_s"])
     for request in every:
         request.service = request.end - request.admitted
     return every, log

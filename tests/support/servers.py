@@ -3,17 +3,20 @@
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
-from fastflow.performance.serving.passes.step_time import Hosts, Pipelines, Servers
+from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import Loads, lengths_sent
 from fastflow.performance.serving.simulator import fast_forward, scheduler
+from fastflow.performance.serving.simulator.intake import NO_LIMIT
 from fastflow.performance.serving.simulator.policies import built_in
 from fastflow.performance.serving.simulator.run import simulate
 
 PLAIN = {
     "times": 0, "ranks": 1, "slots": 1, "iteration_s": 1e-3, "row_s": 5e-6, "budget": 8192,
     "most": 1024, "capacity": 1_000_000, "mixes": False, "chunks": True, "reserves": False, "per_pass": 1.0,
-    "queries": 1, "draft_s": 0.0, "in_flight": 1.0, "widest": 0.0, "last": 1.0,
+    "queries": 1, "draft_s": 0.0, "in_flight": 1.0, "widest": 0.0, "last": 1.0, "eager_s": 0.0,
+    "first_use_s": 0.0, "ahead": False, "interval": 1, "balances": False, "timeout": 50, "wait_iterations": 0,
+    "wait_tokens": 0.0, "round_trip_s": 0.0,
 }  # fmt: skip
 LOAD = {
     "isl": 1024.0, "osl": 1024.0, "relative_range": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
@@ -28,7 +31,8 @@ def columns(cls, defaults, rows):
 
 
 def servers(*rows):
-    nested = {"host": columns(Hosts, PLAIN, rows), "pipeline": columns(Pipelines, PLAIN, rows)}
+    tables = {"host": Hosts, "intake": Intakes, "pipeline": Pipelines}
+    nested = {name: columns(table, PLAIN, rows) for name, table in tables.items()}
     return columns(Servers, PLAIN | dict.fromkeys(nested, 0), rows)._replace(**nested)
 
 
@@ -44,9 +48,10 @@ def realistic():
     """Two servers: like a model of 70e9 weights on four devices, and like one of 8e9 on one device."""
     tokens, requests, context = powers(1, 16384), powers(1, 1024), powers(1, 131072)
     chunk, before = powers(1, 16384), np.array([0, *powers(256, 131072)])
-    shared, head, decode, prefill = [], [], [], []
+    shared, experts, head, decode, prefill = [], [], [], [], []
     for floor, token, row, pair in ((12e-3, 2e-5, 1e-8, 2.5e-10), (5e-3, 8e-6, 1e-8, 1.2e-10)):
         shared.append(np.maximum(floor, tokens * token) + 1e-3)
+        experts.append(0.5 * np.maximum(0.8 * floor, tokens * token))
         head.append(2e-4 + np.maximum(1e-4, tokens * 4e-7))
         held = np.multiply.outer(requests, context)
         decode.append(4e-4 + requests[:, None] * 4e-6 + held * row)
@@ -55,7 +60,8 @@ def realistic():
     more = [table - 2e-4 for table in prefill]
     tables = (np.array(table) for table in (decode, prefill, more))
     a, b, c = tables
-    return PassTimes(tokens, np.array(shared), np.array(head), requests, context, a, chunk, before, b, c)
+    shared, experts, head = (np.array(table) for table in (shared, experts, head))
+    return PassTimes(tokens, shared, experts, head, requests, context, a, chunk, before, b, c)
 
 
 def likely(random):
@@ -91,7 +97,22 @@ def likely(random):
         "requests": min(3000, max(10 * at_once, 40)) if is_closed else 1000,
         "most": 0 if is_closed else 16384,
     }
-    return server, load
+    return server | intake(random, server["budget"]), load
+
+
+def intake(random, budget):
+    """Return how requests get into a server's iterations: most servers hold no prompts back."""
+    balances, gathers = random.random(2) < 0.06
+    return {
+        "eager_s": float(random.choice([0.0, 0.0, 5e-3, 2e-2])),
+        "ahead": bool(random.integers(2)),
+        "interval": int(random.choice([1] * 14 + [2, 8])),
+        "balances": bool(balances),
+        "timeout": int(random.choice([5, 50])),
+        "wait_iterations": int(random.choice([5, 50])) if gathers else 0,
+        "wait_tokens": float(random.uniform(0.1, 0.9) * budget),
+        "round_trip_s": float(random.choice([0.0, 0.0, 2e-3, 1e-2, 3e-2, 0.1])),
+    }
 
 
 def unlikely(random):
@@ -139,7 +160,7 @@ def many_likely(count, seed, draw=likely):
 
 @lean_kernel
 def _compose(batch, requests, ranks, now):
-    return scheduler.compose(batch, requests, ranks, now, built_in.schedule)
+    return scheduler.compose(batch, requests, ranks, now, now, False, built_in.schedule)
 
 
 def walk(times, server, load):
@@ -151,13 +172,13 @@ def walk(times, server, load):
     while ended < count:
         while sent < min(count, ended + load.concurrency[0]):
             requests.sent[sent] = now
-            scheduler.send(ranks, batch, sent)
+            scheduler.send(batch, requests, ranks, sent)
             sent += 1
         for rank in range(batch.ranks if not batch.reserves else 0):
             scheduler.preempt(batch, requests, ranks, rank)
         has_prompts = _compose(batch, requests, ranks, now)
         took = fast_forward.step(
-            times, batch, requests, ranks, has_prompts, fast_forward.Span(now, np.inf), totals
+            times, batch, requests, ranks, has_prompts, fast_forward.Span(now, np.inf, NO_LIMIT), totals
         )
         now += took.seconds
         walked += 1

@@ -2,10 +2,10 @@
 
 The analytic form models requests that are not preempted and servers that mostly decode. The functions below
 detect from its metrics what it does not model: caches that limit the batch, prompts that fill iterations,
-prompts that fit none, queueing, and unequal stages and ranks. Bounds are such that over 7,600 servers and
-loads that `many_likely` of tests/support/servers.py draws with `likely`, of which 2,454 are near, means and
-medians of times to first token and per token are within 8% of the simulation's, but for two values (9% and
-10%); with `unlikely`, all but 7 values of 339 servers.
+prompts that fit none or are held back, queueing, requests of like lengths that come back together, first uses
+of kernels, and unequal stages and ranks. Bounds are such that over 6,000 servers and loads that `many_likely`
+of tests/support/servers.py draws with `likely`, of which 1,315 are near, means and medians of times to first
+token and per token are within 8% of the simulation's, but for a median (11%).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.closed_loop import is_single_iteration
 from fastflow.performance.serving.analytic.first_tokens import FirstTokens
+from fastflow.performance.serving.analytic.intake import takes_at_once
 from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, total_time
 from fastflow.performance.serving.analytic.queueing import SlotMetrics, prompts_on_rank
 from fastflow.performance.serving.passes.step_time import shared_time
@@ -28,7 +29,7 @@ MAX_WORK = 0.15
 """Largest share of time for prompts: beyond it, their grouping in iterations matters."""
 MAX_WAIT = 0.04
 """Largest share of queueing in the time to first token: for room in the batch, and for other prompts."""
-MAX_SPREAD = 0.12
+MAX_SPREAD = 0.1
 """Largest relative distance of the quantiles next to the median time to first token: beyond it, whether a
 prompt takes an iteration more decides on the median."""
 MAX_BURST_ERROR = 0.07
@@ -42,16 +43,26 @@ MAX_UNEVENNESS = 0.08
 MAX_SENSITIVITY = 0.2
 """Largest number of further running requests for each additional one in an open loop: near 1, bursts last."""
 MAX_VARIATION = 0.05
-"""Largest coefficient of variation of tokens over slots: the slot with most tokens ends last."""
+"""Largest coefficient of variation of tokens over slots (the slot with most tokens ends last), and of the
+round trips of a client over all of its time."""
 MIN_REQUESTS, MIN_CYCLES, MIN_PASSES = 128, 5, 32
 """Least requests, requests one after the other (both of a closed loop), and passes of a request: with fewer,
 means are not accurate."""
+MIN_WAITS = 64
+"""Least requests of a closed loop that wait for iterations composed ahead, or after round trips."""
 MIN_OF_SLOT = 4
 """Least requests at once of a closed loop's slots, if some have one more than others."""
 MAX_STEPS = 100_000
 """Most steps of a simulation that no key requests: requests plus iterations that prompts fill; 0.1 s."""
 MAX_STEPS_OPEN = 400_000
 """Most steps of a simulated open loop."""
+MIN_RANGE = 0.15
+"""Least relative range of lengths of requests that return at different times."""
+MIN_WIDE_RANGE = 0.25
+"""The same where requests of like lengths are kept together."""
+MAX_CHANCE = 0.045
+"""Largest error of the median time to first token by chance, at two standard deviations: by the rests of
+iterations that few requests wait for after round trips."""
 MIN_SPANS = 10.0
 """Least duration of a load, in times of a request: of shorter loads, ramp and drain are a large part."""
 
@@ -79,6 +90,8 @@ def is_accurate(
 ) -> bool:
     """Say whether the analytic form of a slot is near its simulation."""
     if not slot.is_uniform or request.passes < MIN_PASSES:
+        return False
+    if not takes_at_once(batch) or batch.host.first_use_s > 0.0:
         return False
     if slot.relative_range > 0.0 and first_tokens.spread > MAX_SPREAD:
         return False
@@ -116,6 +129,10 @@ def _is_closed_loop_accurate(
     """
     if _has_few_requests(batch, request, slot) or _fullest_rank_load(batch, request, slot) > 1.0:
         return False
+    if batch.intake.round_trip_s > 0.0 and not _are_returns_known(
+        batch, request, slot, metrics, first_tokens
+    ):
+        return False
     rank = np.ceil(slot.at_once / batch.ranks)
     if batch.mixes and not is_single_iteration(batch, request, rank):
         is_most = first_tokens.burst > MAX_BURST * first_tokens.mean
@@ -125,6 +142,29 @@ def _is_closed_loop_accurate(
         return False
     error = 2.0 * request.half_range / np.sqrt(3.0 * slot.at_once) * first_tokens.burst
     return bool(error <= MAX_BURST_ERROR * first_tokens.mean)
+
+
+@lean_kernel
+def _are_returns_known(
+    batch: Batch, request: Request, slot: Slot, metrics: SlotMetrics, first_tokens: FirstTokens
+) -> bool:
+    """Say whether it is known how many requests of a closed loop are back from their round trips together.
+
+    Others of like lengths come back while prompts of the first ones are computed, and then stay with them.
+    Where lengths are alike and prompts share iterations or ranks, requests stay together that came together.
+    The trips of few requests vary.
+    """
+    trip_s = batch.intake.round_trip_s
+    if trip_s * np.sqrt(slot.requests / slot.at_once) > MAX_VARIATION * metrics.makespan:
+        return False
+    if slot.at_once <= 1.0:
+        return True
+    if slot.relative_range < MIN_RANGE or (
+        slot.relative_range < MIN_WIDE_RANGE and (batch.mixes or batch.ranks > 1)
+    ):
+        return False
+    error = metrics.answer / request.passes / np.sqrt(slot.slots * slot.requests)
+    return bool(error <= MAX_CHANCE * first_tokens.median)
 
 
 @lean_kernel
@@ -180,7 +220,13 @@ def steps_of(batch: Batch, slot: Slot, decoding: float) -> float:
 @lean_kernel
 def _has_few_requests(batch: Batch, request: Request, slot: Slot) -> bool:
     """Say whether the requests of a closed loop are too few for accurate means."""
-    if batch.ranks > 1 and slot.slots * slot.requests < MIN_REQUESTS:
+    waits = (
+        slot.relative_range > 0.0
+        and slot.at_once > 1.0
+        and (batch.intake.ahead or batch.intake.round_trip_s > 0.0)
+    )
+    requests = slot.slots * slot.requests
+    if (batch.ranks > 1 and requests < MIN_REQUESTS) or (waits and requests < MIN_WAITS):
         return True
     if slot.relative_range > 0.0 and slot.requests < MIN_CYCLES * slot.at_once:
         return True

@@ -23,10 +23,12 @@ from fastflow.performance.serving.analytic.first_tokens import (
     first_tokens_of,
     sum_of,
 )
+from fastflow.performance.serving.analytic.intake import Return, return_of, share_of_waits, trip_passes
 from fastflow.performance.serving.analytic.mean_request import (
     Group,
     Request,
     group_of,
+    group_of_ranks,
     pass_parts,
     total_time,
 )
@@ -35,6 +37,7 @@ from fastflow.performance.serving.analytic.queueing import (
     last_passes,
     prompts_on_rank,
     running_of,
+    share_of_ranks,
     tpot_of,
 )
 from fastflow.performance.serving.passes.table import PassTimes
@@ -42,6 +45,9 @@ from fastflow.performance.serving.requests.load import longest
 from fastflow.performance.serving.simulator.scheduler import Batch
 
 _CYCLES = 12  # with separate terms; the last one stands for all that follow
+_WAITS = 4  # intervals of the rest of an iteration after a round trip
+_FEW = 0.01  # share of requests that wait for their places, of which the others take no notice
+_LEAST = 1e-6  # least share of requests with a wait
 
 
 class _Loop(NamedTuple):
@@ -58,6 +64,8 @@ class _Loop(NamedTuple):
     delay: float  # passes that a prompt waits because prompts fill every iteration
     decoding: float  # requests of a rank in a pass, mean over requests
     pass_s: float  # such a pass without prompts [s]
+    returns: Return  # of requests after the burst
+    idle: float  # share of their round trips in which no request runs
 
 
 class _Ends(NamedTuple):
@@ -76,6 +84,7 @@ class _Cycle(NamedTuple):
     stall: float  # time of prompts between its first and last tokens
     shared: float  # part of the stall by its group: the same for short answers
     groups: float  # groups of prompts per request (no time)
+    away: float  # before it is sent
 
 
 @lean_kernel
@@ -83,15 +92,15 @@ def closed_loop_metrics(
     times: PassTimes, batch: Batch, request: Request, relative_range: float, at_once: float, requests: float
 ) -> SlotMetrics:
     """Return the metrics of a slot's requests; at_once: requests that are sent at the start."""
-    loop = _loop(times, batch, request, relative_range, running_of(batch, request, at_once), requests)
+    loop = _loop(times, batch, request, relative_range, at_once, requests)
     cycle = _mean_cycle(times, batch, request, loop)
     answer = request.passes * loop.pass_s + cycle.stall
-    length = cycle.ttft + answer
+    length = cycle.ttft + answer + cycle.away
     waiting, queued = at_once - loop.running, 0.0
     if waiting > 0.0:  # requests of the start wait for whole cycles, others for those before them
         first = waiting * (0.5 * waiting / loop.running + 0.5) * length
-        others = max(0.0, requests - at_once) * waiting * length / loop.running
-        queued = (first + others) / requests
+        other = max(0.0, waiting * length / loop.running - batch.intake.round_trip_s)
+        queued = (first + max(0.0, requests - at_once) * other) / requests
     group_size = 1.0 / cycle.groups
     return SlotMetrics(
         ttft=queued + cycle.ttft,
@@ -102,7 +111,7 @@ def closed_loop_metrics(
         behind=0.0,
         sensitivity=0.0,
         makespan=_makespan(times, batch, request, loop, length, cycle.stall, relative_range),
-        busy=1.0,
+        busy=1.0 - loop.idle * cycle.away / length,
         running=loop.decoding,
         group_size=group_size,
         group=_group(times, batch, request, loop, group_size),
@@ -124,7 +133,7 @@ def closed_loop_first_tokens(
 
     queued: until the batch has room, mean [s]: few requests wait. intervals: overwritten.
     """
-    loop = _loop(times, batch, request, relative_range, running_of(batch, request, at_once), requests)
+    loop = _loop(times, batch, request, relative_range, at_once, requests)
     intervals.used[0] = 0
     decoding = _decoding_in_burst(batch, request, loop.rank)
     prompts = Prompts(decoding, loop.running - 1.0, 0.0, 0.0)
@@ -137,13 +146,43 @@ def closed_loop_first_tokens(
         decoding = max(0.0, loop.rank - prompts_on_rank(batch, spread.group_size)) * loop.decoding_share
         if batch.ranks > 1:  # most decode on a rank without prompts
             decoding = min(loop.rank, loop.running - spread.group_size) * loop.decoding_share
-        prompts = Prompts(decoding, spread.group_size - 1.0, 0.0, 0.0)
-        add_random_groups(times, batch, request, prompts, weight * spread.drifted, intervals)
-        together = min(loop.running, max(1.0, loop.running / spread.span))
-        prompts = Prompts(decoding, together - 1.0, 0.0, 0.0)
-        add_even_groups(times, batch, request, prompts, weight * (1.0 - spread.drifted), intervals)
+        _add_later(times, batch, request, loop, spread, decoding, weight, intervals)
         cycle = stop
     return first_tokens_of(intervals, queued, burst)
+
+
+@lean_kernel
+def _add_later(
+    times: PassTimes,
+    batch: Batch,
+    request: Request,
+    loop: _Loop,
+    ends: _Ends,
+    decoding: float,
+    weight: float,
+    intervals: Intervals,
+) -> None:
+    """Add the times of requests that follow others; decoding: requests of a rank that decode meanwhile."""
+    returns, ahead = loop.returns, 1.0 if batch.intake.ahead else 0.0
+    waits = 0  # intervals of the waits of requests that come while others run
+    if returns.wait > 0.0:
+        waits = _WAITS if returns.away > 0.0 else 1
+    for i in range(waits + 1):
+        share, low, high = 1.0, 0.0, 0.0
+        if waits > 0:
+            share = returns.busy if i < waits else 1.0 - returns.busy
+        if i < waits:
+            low = high = ahead * returns.pass_s
+        if i < waits and returns.away > 0.0:
+            share *= share_of_waits(returns, i / waits, (i + 1.0) / waits)
+            low, high = low + returns.pass_s * i / waits, high + returns.pass_s * (i + 1.0) / waits
+        if share < _LEAST:
+            continue
+        prompts = Prompts(decoding, ends.group_size - 1.0, low, high)
+        add_random_groups(times, batch, request, prompts, weight * share * ends.drifted, intervals)
+        together = min(loop.running, max(1.0, loop.running / ends.span))
+        prompts = Prompts(decoding, together - 1.0, low, high)
+        add_even_groups(times, batch, request, prompts, weight * share * (1.0 - ends.drifted), intervals)
 
 
 @lean_kernel
@@ -168,8 +207,9 @@ def _decoding_in_burst(batch: Batch, request: Request, rank: float) -> float:
 
 @lean_kernel
 def _loop(
-    times: PassTimes, batch: Batch, request: Request, relative_range: float, running: float, requests: float
+    times: PassTimes, batch: Batch, request: Request, relative_range: float, at_once: float, requests: float
 ) -> _Loop:
+    running = running_of(batch, request, at_once)
     cycles, rank = requests / running, max(1.0, running / batch.ranks)
     width, decoding_share, delay = 1.0, 1.0, 0.0
     if batch.mixes:
@@ -180,7 +220,16 @@ def _loop(
             delay = max(0.0, passes - request.passes - 1.0)
             decoding_share = request.passes / max(request.passes + 1.0, passes)
     drift = relative_range * longest(request.gaps + 1.0, relative_range) / batch.per_pass
-    most = max(1.0, request.passes)
+    most, full_s = max(1.0, request.passes), 0.0
+    if at_once - running <= _FEW * at_once:  # else others wait for their places
+        full_s = total_time(pass_parts(times, batch, request, rank * decoding_share, 0.0, 0.0))
+        drift = np.sqrt(drift**2 + trip_passes(batch, full_s) ** 2)
+    together = np.sqrt(width**2 + drift**2) ** (
+        1.0 - running
+    )  # share of requests that come to an idle server
+    returns = return_of(batch, full_s, 1.0 - together) if full_s > 0.0 else Return(0.0, 0.0, 1.0, 0.0)
+    later = 1.0 - 1.0 / max(1.0, cycles)
+    decoding_share *= most / (most + later * (returns.away + returns.wait) / max(full_s, 1e-12))
     span = min(most, np.sqrt(width**2 + cycles * drift**2))
     evenness = 0.0 if most <= 1.0 else (span - 1.0) / (most - 1.0)
     # the last requests run with fewer others: a smaller last cohort, or fewer and fewer
@@ -189,7 +238,21 @@ def _loop(
     drained = running * (1.0 - min(1.0, cycles) / (6.0 * max(1.0, cycles)))
     decoding = max(1.0, decoding_share * ((1.0 - evenness) * cohorts + evenness * drained) / batch.ranks)
     pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
-    return _Loop(running, rank, cycles, width, drift, most, evenness, decoding_share, delay, decoding, pass_s)
+    return _Loop(
+        running,
+        rank,
+        cycles,
+        width,
+        drift,
+        most,
+        evenness,
+        decoding_share,
+        delay,
+        decoding,
+        pass_s,
+        returns,
+        together,
+    )
 
 
 @lean_kernel
@@ -199,7 +262,7 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     Of the other groups, half come after the request's group, at the start of its passes, and half of those
     that follow the request come before its end.
     """
-    ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
+    ttft, wait, stall, shared, groups, away = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     group = group_of(times, batch, request, _decoding_in_burst(batch, request, loop.rank), loop.rank)
     group_size = loop.running  # prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
@@ -215,6 +278,8 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
             delay = loop.delay * (1.0 - 0.5 * min(1.0, loop.delay / loop.width))
             queued = delay * total_time(group.parts) / group.passes
             added -= min(added, delay * pass_stall)
+        if cycle > 0:
+            queued, away = queued + loop.returns.wait, away + weight * loop.returns.away
         ttft += weight * (queued + group.completion)
         wait += weight * (queued + group.wait)
         shared += 0.0 if batch.mixes else weight * stall_of_group
@@ -224,14 +289,17 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
         if cycles_left > 1.0:
             added += 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total
         stall += weight * (min(added, request.passes * pass_stall) if batch.mixes else added)
-    return _Cycle(ttft, wait, stall, shared, groups)
+    return _Cycle(ttft, wait, stall, shared, groups, away)
 
 
 @lean_kernel
 def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, group_size: float) -> Group:
     """Return the times of some prompts of a slot that are computed together, while all others decode."""
     prompts = prompts_on_rank(batch, group_size)
-    return group_of(times, batch, request, max(0.0, loop.rank - prompts) * loop.decoding_share, prompts)
+    # of several ranks, some have no prompt: all of their requests decode
+    others = loop.rank - prompts if batch.ranks == 1 else min(loop.rank, loop.running - group_size)
+    decoding = max(0.0, others) * loop.decoding_share
+    return group_of_ranks(times, batch, request, decoding, prompts, share_of_ranks(batch, group_size))
 
 
 @lean_kernel

@@ -14,14 +14,14 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, room_of, total_time
+from fastflow.performance.serving.analytic.mean_request import Request, parts_of_ranks, room_of, total_time
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import Batch
 
 INTERVALS = 4096
 """Room for the intervals of a point, most of which have about 130."""
 _LENGTHS = 8  # intervals of the lengths of prompts
-_PLACES, _PLACES_OF_EQUAL = 8, 64  # places among prompts of unequal and of equal lengths
+_PLACES, _PLACES_OF_EQUAL = 8, 64  # places among prompts of unequal lengths; iterations of equal ones
 _MANY, _QUANTILES = 6.0, 7  # number of others from which on quantiles stand for all their numbers
 _LEAST = 1e-3  # least weight of a number of others
 _HALVINGS = 30  # of the range of times, for a quantile
@@ -119,6 +119,11 @@ def _add_places(
     varies = request.half_range > 1e-6
     places, bins = 1, _LENGTHS if varies else 1
     if on_fullest * request.prompt * (1.0 + request.half_range) > room:
+        if not varies and on_rank * request.prompt <= _PLACES_OF_EQUAL * room:
+            _add_iterations(
+                times, batch, request, prompts, _Group(room, 0.0, on_rank, on_fullest), weight, intervals
+            )
+            return
         places = int(min(on_rank, float(_PLACES if varies else _PLACES_OF_EQUAL)))
     for place in range(places):
         before = (place + 0.5) * on_rank / places - 0.5
@@ -132,6 +137,28 @@ def _add_places(
             low, high = prompts.least_wait + min(start, stop), prompts.most_wait + max(start, stop)
             _add_interval(intervals, low, high, weight / (places * bins))
             start = stop
+
+
+@lean_kernel
+def _add_iterations(
+    times: PassTimes,
+    batch: Batch,
+    request: Request,
+    prompts: Prompts,
+    group: _Group,
+    weight: float,
+    intervals: Intervals,
+) -> None:
+    """Add the times of prompts of equal lengths, iteration by iteration; group: with its first prompt."""
+    done, iteration = 0.0, 1.0
+    while done < group.on_rank:
+        ended = min(group.on_rank, np.floor(iteration * group.room / request.prompt + 1e-9))
+        if ended > done:
+            last = _Group(group.room, ended - 1.0, group.on_rank, group.on_fullest)
+            seconds = _completion(times, batch, request, prompts, last, 0.0)
+            low, high = prompts.least_wait + seconds, prompts.most_wait + seconds
+            _add_interval(intervals, low, high, weight * (ended - done) / group.on_rank)
+        done, iteration = ended, iteration + 1.0
 
 
 @lean_kernel
@@ -247,12 +274,13 @@ def _completion(
         end = max(1.0, np.ceil((group.before + 1.0) * prompt / room - 1e-9))
         passes = max(end, np.ceil(group.on_fullest * prompt / room - 1e-9))
     mixed, seconds = prompts.decoding if batch.mixes else 0.0, 0.0
+    share = min(1.0, (length + prompts.others * prompt) / (batch.ranks * total))
     last_tokens = max(1.0, total - (passes - 1.0) * room)
     if end == passes:
         rows = max(1.0, last_tokens / prompt)
-        seconds = total_time(pass_parts(times, batch, request, mixed, rows, last_tokens))
+        seconds = total_time(parts_of_ranks(times, batch, request, mixed, rows, last_tokens, share))
     if passes > 1.0:
-        full = total_time(pass_parts(times, batch, request, mixed, max(1.0, room / prompt), room))
+        full = total_time(parts_of_ranks(times, batch, request, mixed, max(1.0, room / prompt), room, share))
         seconds += (end - 1.0 if end == passes else end) * full
     # attention grows with the square of a length
     cached = request.cached - prompt

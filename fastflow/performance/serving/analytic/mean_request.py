@@ -135,11 +135,25 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
 def pass_parts(
     times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float, tokens: float
 ) -> Parts:
-    """Return the times of an iteration with some decoding requests and prompts of a rank."""
+    """Return the times of an iteration with some decoding requests and prompts of every rank."""
+    return parts_of_ranks(times, batch, request, decoding, prompts, tokens, 1.0)
+
+
+@lean_kernel
+def parts_of_ranks(
+    times: PassTimes,
+    batch: Batch,
+    request: Request,
+    decoding: float,
+    prompts: float,
+    tokens: float,
+    share: float,
+) -> Parts:
+    """As `pass_parts`, with prompts of the fullest rank; share: prompts of all ranks, mean, over these."""
     rows = decoding * batch.queries
     decode = decode_line(times, batch.times, decoding, request.context).seconds if decoding > 0.0 else 0.0
     first = request.first_chunk_s if tokens > 0.0 else 0.0
-    shared = shared_time(times, batch.times, rows + tokens, rows + tokens)
+    shared = shared_time(times, batch.times, rows + tokens, rows + tokens * share)
     head = head_time(times, batch.times, rows + prompts)
     prefill = max(0.0, request.attention_s * tokens / request.prompt + first)
     late = max(0.0, batch.host.eager_s - shared - head - decode - prefill) if tokens > 0.0 else 0.0
@@ -169,27 +183,36 @@ def room_of(batch: Batch, request: Request, decoding: float) -> float:
 
 @lean_kernel
 def group_of(times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float) -> Group:
-    """Return the times of prompts of a rank that are computed together; decoding: its requests that decode.
+    """Return the times of prompts of every rank that are computed together, while some requests decode."""
+    return group_of_ranks(times, batch, request, decoding, prompts, 1.0)
 
-    A fractional number of prompts is interpolated between the integers around it.
+
+@lean_kernel
+def group_of_ranks(
+    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float, share: float
+) -> Group:
+    """Return the times of prompts that are computed together; decoding: requests of a rank that decode.
+
+    prompts: of the fullest rank; share: those of all ranks, mean, over these. A fractional number of prompts
+    is interpolated between the integers around it.
     """
     low = np.floor(prompts)
-    group = _integer_group(times, batch, request, decoding, low)
+    group = _integer_group(times, batch, request, decoding, low, share)
     if low == prompts or low >= _EXACT:
         return group
-    next_group, share = _integer_group(times, batch, request, decoding, low + 1.0), prompts - low
+    next_group, part = _integer_group(times, batch, request, decoding, low + 1.0, share), prompts - low
     return Group(
-        group.wait + share * (next_group.wait - group.wait),
-        group.completion + share * (next_group.completion - group.completion),
-        group.total + share * (next_group.total - group.total),
-        group.passes + share * (next_group.passes - group.passes),
-        add_scaled(group.parts, add_scaled(next_group.parts, group.parts, -1.0), share),
+        group.wait + part * (next_group.wait - group.wait),
+        group.completion + part * (next_group.completion - group.completion),
+        group.total + part * (next_group.total - group.total),
+        group.passes + part * (next_group.passes - group.passes),
+        add_scaled(group.parts, add_scaled(next_group.parts, group.parts, -1.0), part),
     )
 
 
 @lean_kernel
 def _integer_group(
-    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float
+    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float, share: float
 ) -> Group:
     mixed = decoding if batch.mixes else 0.0
     room = room_of(batch, request, mixed)
@@ -197,10 +220,11 @@ def _integer_group(
     tokens = prompts * request.prompt
     passes = _mean_ceiling(tokens / room, request.half_range * request.prompt / room * np.sqrt(prompts))
     last_tokens = tokens - (passes - 1.0) * room
-    last = pass_parts(times, batch, request, mixed, max(1.0, last_tokens / request.prompt), last_tokens)
+    last_prompts = max(1.0, last_tokens / request.prompt)
+    last = parts_of_ranks(times, batch, request, mixed, last_prompts, last_tokens, share)
     full_s, last_s, parts = 0.0, total_time(last), last
     if passes > 1.0:
-        full = pass_parts(times, batch, request, mixed, max(1.0, room / request.prompt), room)
+        full = parts_of_ranks(times, batch, request, mixed, max(1.0, room / request.prompt), room, share)
         full_s, parts = total_time(full), add_scaled(last, full, passes - 1.0)
     in_last = min(1.0, max(1.0, np.floor(last_tokens / request.prompt)) / prompts)
     ends = min(passes, _mean_end(prompts, request.prompt / room, request.half_range))

@@ -14,8 +14,10 @@ import numpy as np
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.first_tokens import Intervals, Prompts, add_random_groups
 from fastflow.performance.serving.analytic.mean_request import (
+    Group,
     Request,
     group_of,
+    group_of_ranks,
     pass_parts,
     room_of,
     total_time,
@@ -25,6 +27,7 @@ from fastflow.performance.serving.analytic.queueing import (
     SlotMetrics,
     prompts_on_rank,
     running_of,
+    share_of_ranks,
     tpot_of,
     wait_for,
 )
@@ -46,6 +49,7 @@ class _RequestTimes(NamedTuple):
     group_size: float  # prompts that are computed together, in the slot
     mixed_share: float  # of time: iterations with prompts
     mixed_s: float  # such an iteration [s]
+    next_mixed: float  # share of iterations with prompts of those that follow one in which a request comes
     pass_s: float  # another one [s]
 
 
@@ -85,7 +89,7 @@ def open_loop_metrics(
     more = _request_times(times, batch, request, rate, 1.1 * high)
     sensitivity = (more.length - typical.length) * rate / (0.1 * high)
     decoding = 1.0 + high / batch.ranks
-    group = group_of(times, batch, request, decoding, prompts_on_rank(batch, typical.group_size))
+    group = _group(times, batch, request, decoding, typical.group_size)
     # requests are assigned to slots and ranks in turns, so each rank's arrivals are more even than random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
     queued = wait_for(
@@ -124,15 +128,20 @@ def _add_first_tokens(
     others: requests that run.
     """
     decoding, mixed = 1.0 + others / batch.ranks, typical.mixed_share
-    prompts = _others_in(batch.slots, typical.group_size - 1.0)
+    prompts, mixed_next = _others_in(batch.slots, typical.group_size - 1.0), typical.next_mixed
     busy = (1.0 - mixed) * _finds_others(batch.slots, others)
     idle = Prompts(0.0, prompts, 0.0, 0.0)
     add_random_groups(times, batch, request, idle, 1.0 - mixed - busy, intervals)
     for i in range(_WAITS):
         for share, iteration_s in ((busy, typical.pass_s), (mixed, typical.mixed_s)):
             first, last = iteration_s * i / _WAITS, iteration_s * (i + 1) / _WAITS
-            group = Prompts(decoding, prompts, first, last)
-            add_random_groups(times, batch, request, group, share / _WAITS, intervals)
+            if not batch.intake.ahead:
+                group = Prompts(decoding, prompts, first, last)
+                add_random_groups(times, batch, request, group, share / _WAITS, intervals)
+                continue
+            for part, next_s in ((1.0 - mixed_next, typical.pass_s), (mixed_next, typical.mixed_s)):
+                group = Prompts(decoding, prompts, first + next_s, last + next_s)
+                add_random_groups(times, batch, request, group, share * part / _WAITS, intervals)
 
 
 @lean_kernel
@@ -195,17 +204,24 @@ def most_carried(times: PassTimes, batch: Batch, request: Request, rate: float) 
 
 
 @lean_kernel
+def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, group_size: float) -> Group:
+    """Return the times of some prompts of a slot that are computed together."""
+    prompts, share = prompts_on_rank(batch, group_size), share_of_ranks(batch, group_size)
+    return group_of_ranks(times, batch, request, decoding, prompts, share)
+
+
+@lean_kernel
 def _request_times(
     times: PassTimes, batch: Batch, request: Request, rate: float, others: float
 ) -> _RequestTimes:
     decoding = 1.0 + others / batch.ranks
     pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
-    group = group_of(times, batch, request, decoding, 1.0)
+    group = _group(times, batch, request, decoding, 1.0)
     # prompts of an iteration
     capacity = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks
     prompt_s, group_size, mixed_share = total_time(group.parts), 1.0, 0.0
     if rate * prompt_s / capacity >= FULL:
-        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, np.inf)
+        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, 1.0, np.inf)
     busy = _finds_others(batch.slots, others)
     for _ in range(4):  # prompts in a group and the length of iterations depend on each other
         mixed_s = total_time(group.parts)
@@ -215,15 +231,17 @@ def _request_times(
             + (1.0 - mixed_share) * busy * pass_s
         )
         group_size = min(capacity, 1.0 + rate * window)
-        group = group_of(times, batch, request, decoding, prompts_on_rank(batch, group_size))
+        group = _group(times, batch, request, decoding, group_size)
     share = rate * group.total / group_size
     if share >= FULL:
-        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, np.inf)
+        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, 1.0, np.inf)
     services = request.half_range**2 / 3.0
     behind = wait_for(capacity, rate * prompt_s / capacity, 1.0 / batch.slots, services, prompt_s)
     group_stall = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + group_stall) / (1.0 - share)
     length = request.passes * pass_s / (1.0 - share) + at_first
     mixed_s = total_time(group.parts) / group.passes
-    wait = 0.5 * window + behind
-    return _RequestTimes(length, wait, behind, at_first, group_size, mixed_share, mixed_s, pass_s)
+    next_mixed, wait = 1.0 - np.exp(-rate * window), 0.5 * window + behind
+    if batch.intake.ahead:
+        wait += busy * (pass_s + next_mixed * (mixed_s - pass_s))
+    return _RequestTimes(length, wait, behind, at_first, group_size, mixed_share, mixed_s, next_mixed, pass_s)

@@ -56,6 +56,12 @@ def prompts_on_rank(batch: Batch, prompts: float) -> float:
 
 
 @lean_kernel
+def share_of_ranks(batch: Batch, prompts: float) -> float:
+    """Return how many of a slot's prompts are on a rank, mean, over those of the fullest rank."""
+    return min(1.0, prompts / (batch.ranks * prompts_on_rank(batch, prompts)))
+
+
+@lean_kernel
 def tpot_of(request: Request, answer: float, shared: float) -> float:
     """Return the time per token after the first [s], mean over requests; 0 where answers have one token.
 

@@ -106,7 +106,12 @@ def steady_point(
     out.ttft_s[point] = first_tokens.mean
     out.ttft_p50_s[point] = first_tokens.median
     out.tpot_s[point] = metrics.tpot
-    out.tpot_p50_s[point] = metrics.answer / request.gaps if request.gaps > 0.0 else 0.0
+    answer = metrics.answer
+    if (
+        is_closed and slot.relative_range == 0.0
+    ):  # all requests take as long, and have their first tokens apart
+        answer += first_tokens.mean - first_tokens.median
+    out.tpot_p50_s[point] = answer / request.gaps if request.gaps > 0.0 else 0.0
     out.e2e_s[point] = first_tokens.mean + metrics.answer
     out.requests_per_s[point] = rate
     out.decoding[point] = decoding

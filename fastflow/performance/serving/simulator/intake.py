@@ -26,7 +26,8 @@ from fastflow.performance.serving.simulator.scheduler import Batch, Ranks, Reque
 
 VISIBLE, STARTED, COUNTED, HELD = range(4)
 """Of a state: until when requests were sent that the server has seen [s]; the start of the last iteration
-[s]; iterations since it looked for requests; iterations for which prompts have been held back."""
+[s]; iterations since it looked for requests; iterations for which prompts have been held back since some
+ran."""
 NO_LIMIT = 1 << 62
 
 
@@ -110,4 +111,7 @@ def note(batch: Batch, state: Floats, start: float, passes: int, with_prompts: b
     """Note iterations that have run; start: of the last one [s]."""
     state[STARTED] = start
     state[COUNTED] = batch.intake.interval if with_prompts else state[COUNTED] + passes
-    state[HELD] = state[HELD] + passes if is_held else 0.0
+    if with_prompts:
+        state[HELD] = 0.0
+    elif is_held:
+        state[HELD] += passes

@@ -234,7 +234,7 @@ def _run(
     state, is_idle, first_use_s = new_state(), True, batch.host.first_use_s
     row, until = totals[part], bounds[part + 1]
     while sent < min(at_once, count):
-        send(ranks, batch, sent)
+        send(batch, requests, ranks, sent)
         sent += 1
     while ended < count:
         while until <= now < np.inf:
@@ -246,7 +246,7 @@ def _run(
         look(batch, state, now, is_idle)
         is_held = holds(batch, requests, ranks, state)
         window = window_of_intake(batch, requests, ranks, state, now, is_held)
-        with_prompts = compose(batch, requests, ranks, window.visible, is_held, schedule)
+        with_prompts = compose(batch, requests, ranks, now, window.visible, is_held, schedule)
         span = Span(now, until if in_order else now, window.most)
         steps = step(times, batch, requests, ranks, with_prompts, span, row)
         if steps.passes == 0 and not is_idle:
@@ -257,16 +257,18 @@ def _run(
             if now >= 1e300:
                 return False
             continue
+        # exact for a single pass: requests that were sent at its start are seen by the next
+        last_start = now + (steps.seconds - steps.last)
         now += steps.seconds
         if first_use_s > 0.0 and with_prompts and is_full(batch, ranks):
             now, first_use_s = now + first_use_s, 0.0
         is_idle = False
-        note(batch, state, now - steps.last, steps.passes, with_prompts, is_held)
+        note(batch, state, last_start, steps.passes, with_prompts, is_held)
         before = ended
         for rank in range(batch.ranks):
             ended += advance(batch, requests, ranks, rank, steps.passes, now)
         for _ in range(min(ended - before, count - sent)):  # an open loop has sent all
             requests.sent[sent] = now + trip_share(sent) * batch.intake.round_trip_s
-            send(ranks, batch, sent)
+            send(batch, requests, ranks, sent)
             sent += 1
     return True

@@ -1,6 +1,6 @@
 """A server's scheduler: which requests run, and what is in the next iteration.
 
-Requests wait in the order in which they were sent. The next request starts when the batch and the cache have
+Requests wait in the order in which they arrive. The next request starts when the batch and the cache have
 room for it. Its first token comes with the iteration that ends its prompt. A policy (`policies`) chooses the
 prompts of an iteration. Where the cache is full, the request that started last is preempted: it returns to
 the front of the queue, and its tokens are recomputed.
@@ -170,10 +170,17 @@ def ranks_of(ranks: int, requests: int, most: int) -> Ranks:
 
 
 @lean_kernel
-def send(ranks: Ranks, batch: Batch, request: int) -> None:
-    """Put a request at the end of its rank's queue."""
+def send(batch: Batch, requests: Requests, ranks: Ranks, request: int) -> None:
+    """Put a request into its rank's queue, before those that arrive later: their round trips differ."""
     rank = request % batch.ranks
-    ranks.queue[rank, ranks.tail[rank]] = request
+    free = ranks.tail[rank]
+    while free > ranks.head[rank]:
+        other = ranks.queue[rank, free - 1]
+        if requests.sent[other] <= requests.sent[request]:
+            break
+        ranks.queue[rank, free] = other
+        free -= 1
+    ranks.queue[rank, free] = request
     ranks.tail[rank] += 1
 
 
@@ -185,19 +192,38 @@ def contexts(batch: Batch, ranks: Ranks, rank: int) -> float:
 
 @lean_kernel
 def next_arrival(batch: Batch, requests: Requests, ranks: Ranks, now: float) -> float:
-    """Return when the next request arrives after `now` on a rank whose batch is not full [s]."""
-    soonest = 1e300
+    """Return when the next request arrives after `now` that may change an iteration [s].
+
+    That is the first one of a queue whose rank's batch is not full. Prompts that wait for others wait for any
+    of them, and where a server rarely looks for requests, it sees all that have come.
+    """
+    soonest, rarely_looks = 1e300, batch.intake.interval > 1
     for rank in range(batch.ranks):
-        if ranks.head[rank] == ranks.tail[rank] or ranks.started[rank] >= batch.most:
+        if ranks.head[rank] == ranks.tail[rank] or (ranks.started[rank] >= batch.most and not rarely_looks):
             continue
-        # prompts that wait for others wait for any of them
-        last = ranks.tail[rank] if batch.intake.wait_iterations > 0 else ranks.head[rank] + 1
-        for index in range(ranks.head[rank], last):
+        index = ranks.head[rank]
+        if rarely_looks or batch.intake.wait_iterations > 0:
+            index = _first_after(requests, ranks, rank, now)
+        if index < ranks.tail[rank]:
             sent = requests.sent[ranks.queue[rank, index]]
-            if sent > now:
-                soonest = min(soonest, sent)
-                break
+            soonest = min(soonest, sent) if sent > now else soonest
     return soonest
+
+
+@lean_kernel
+def _first_after(requests: Requests, ranks: Ranks, rank: int, when: float) -> int:
+    """Return the index of the first request of a queue that arrives after a time [s]: all behind it do, too.
+
+    when: not before the time until which the server has seen requests.
+    """
+    low, high = ranks.head[rank], ranks.tail[rank]
+    while low < high:
+        middle = (low + high) // 2
+        if requests.sent[ranks.queue[rank, middle]] > when:
+            high = middle
+        else:
+            low = middle + 1
+    return int(low)
 
 
 @lean_kernel
@@ -205,11 +231,9 @@ def next_sent(batch: Batch, requests: Requests, ranks: Ranks, now: float) -> flo
     """Return when the next request arrives after `now` [s], 1e300 if none does."""
     soonest = 1e300
     for rank in range(batch.ranks):
-        for index in range(ranks.head[rank], ranks.tail[rank]):
-            sent = requests.sent[ranks.queue[rank, index]]
-            if sent > now:
-                soonest = min(soonest, sent)
-                break
+        index = _first_after(requests, ranks, rank, now)
+        if index < ranks.tail[rank]:
+            soonest = min(soonest, requests.sent[ranks.queue[rank, index]])
     return soonest
 
 
@@ -272,19 +296,25 @@ def compose(
     batch: Batch,
     requests: Requests,
     ranks: Ranks,
+    now: float,
     visible: float,
     is_held: bool,
     schedule: Callable[..., Any],
 ) -> bool:
     """Choose the prompts of the next iteration and start requests; returns whether it has prompts.
 
-    visible: until when requests were sent that may start [s]; is_held: no prompt may; schedule: of a policy.
+    now: when it starts [s]; visible: until when requests were sent that may start [s]; is_held: no prompt
+    may; schedule: of a policy.
     """
     any_prompts = False
     for rank in range(batch.ranks):
         ranks.chunks[rank], ranks.pauses[rank] = 0, 0
         if not is_held and has_prompts(batch, requests, ranks, rank, visible):
+            started = ranks.started[rank]
             schedule(batch, requests, ranks, rank, visible)
+            for index in range(started, ranks.started[rank]):
+                i = ranks.running[rank, index]
+                requests.admitted[i] = now if requests.admitted[i] < 0.0 else requests.admitted[i]
         any_prompts = any_prompts or ranks.chunks[rank] > 0
     for rank in range(batch.ranks):
         if any_prompts and not batch.mixes:

@@ -22,8 +22,8 @@ BOUNDS = {  # of errors where it is near: the median, the 95th percentile, and t
     "tpot_p50_s": (0.003, 0.03, 0.08),
     "e2e_s": (0.003, 0.03, 0.08),
     "requests_per_s": (0.012, 0.05, 0.13),
-    "decoding": (0.01, 0.05, 0.13),
-    "cache": (0.012, 0.05, 0.15),
+    "decoding": (0.012, 0.05, 0.13),
+    "cache": (0.012, 0.055, 0.15),
 }
 
 
@@ -44,11 +44,15 @@ def errors(count, seed, draw):
 
 
 @pytest.mark.parametrize(
-    ("draw", "seed", "least"), [(likely, 7, 0.3), pytest.param(unlikely, 3, 0.07, marks=pytest.mark.long)]
+    ("draw", "seed", "count", "least"),
+    [(likely, 7, 1000, 0.18), pytest.param(unlikely, 3, 2000, 0.04, marks=pytest.mark.long)],
 )
-def test_where_it_says_so_it_is_near_the_simulation(draw, seed, least):
-    """Means and medians of times within 8%, of seeds that it was not made with."""
-    relative, near = errors(1000, seed, draw)
+def test_where_it_says_so_it_is_near_the_simulation(draw, seed, count, least):
+    """Means and medians of times within 8%, of seeds that it was not made with.
+
+    A sixth of the servers hold prompts back: never near.
+    """
+    relative, near = errors(count, seed, draw)
     assert near > least
     for name, bounds in BOUNDS.items():
         error = np.abs(relative[name])
@@ -78,12 +82,41 @@ def test_it_has_no_bias():
             {"concurrency": 4, "requests": 40, "relative_range": 1.0},
         ),  # stages end at different times
         ({}, {"known": 2, "lengths": np.ones((2, 0), dtype=np.int64)}),  # of a file
+        ({"interval": 2}, {}),
+        ({"balances": True, "ranks": 2}, {}),
+        ({"wait_iterations": 1}, {}),
+        ({"round_trip_s": 1e-3}, {}),  # lengths are equal
+        ({"round_trip_s": 30.0, "most": 60}, {"relative_range": 0.5}),  # few queue, or none
     ],
 )
 def test_where_means_are_not_enough_it_says_so(server, load):
     times = realistic()
     assert steady(times, servers({}), loads({})).near[0]
     assert not steady(times, servers(server), loads(load)).near[0]
+
+
+def test_what_holds_no_prompt_back_is_near():
+    times, load = realistic(), loads({"relative_range": 0.5})
+    for server in (
+        {"ahead": True},
+        {"round_trip_s": 0.02},
+        {"eager_s": 0.02},
+        {"balances": True, "timeout": 5},
+    ):
+        assert steady(times, servers(server), load).near[0], server
+
+
+def test_later_requests_wait_for_round_trips_and_for_an_iteration_more_ahead():
+    """Requests of a burst do not; a pass takes some 13 ms."""
+    times, load = realistic(), loads({"relative_range": 0.5, "isl": 64.0})
+    base, ahead, trips = (
+        steady(times, servers(server), load) for server in ({}, {"ahead": True}, {"round_trip_s": 1.0})
+    )
+    expected = 0.9 * base.tpot_s[0]
+    assert ahead.ttft_s[0] - base.ttft_s[0] == pytest.approx(expected, rel=0.1)
+    assert trips.ttft_s[0] - base.ttft_s[0] == pytest.approx(0.5 * expected, rel=0.1)
+    lengths = [64 * 10 / got.requests_per_s[0] for got in (base, trips)]
+    assert lengths[1] - lengths[0] == pytest.approx(9 * 1.0, rel=0.2)
 
 
 def test_long_simulations_are_not_needed():
@@ -96,7 +129,7 @@ def test_long_simulations_are_not_needed():
 @cases(100)
 @given(st.integers(0, 2**32))
 def test_cohorts_of_like_requests_are_nearly_exact(seed):
-    """Prompts that go first and alone, and fit the cache: all requests end together.
+    """Prompts that go first and alone, and fit the cache: all requests end together, and come at once.
 
     The median prompt is in the middle of the burst, or between the two there.
     """
@@ -104,6 +137,7 @@ def test_cohorts_of_like_requests_are_nearly_exact(seed):
     server, load = likely(random)
     at_once = int(2 ** random.uniform(0, 9))
     server |= {"mixes": False, "ranks": 1, "slots": 1, "chunks": True, "capacity": 10**9, "most": 1024}
+    server |= {"round_trip_s": 0.0, "interval": 1, "wait_iterations": 0}
     load |= {"relative_range": 0.0, "rate": 0.0, "concurrency": at_once, "requests": 10 * at_once}
     times = realistic()
     got, expected = (form(times, servers(server), loads(load)) for form in (steady, simulate))
@@ -138,6 +172,19 @@ def test_a_single_request():
         got, expected = (form(times, servers(server), loads(load)) for form in (steady, simulate))
         for name in METRICS:
             assert getattr(got, name)[0] == pytest.approx(columns_of(expected)[name][0], rel=1e-3), name
+
+
+def test_a_single_request_at_a_time_comes_to_an_idle_server():
+    """Its round trip is idle time, and it waits for no iteration."""
+    times, load = realistic(), {"concurrency": 1, "requests": 400, "osl": 64.0}
+    plain = steady(times, servers({}), loads(load))
+    for trip_s in (0.01, 1.0):
+        server = servers({"ahead": True, "round_trip_s": trip_s})
+        got, expected = (form(times, server, loads(load)) for form in (steady, simulate))
+        assert got.ttft_s[0] == plain.ttft_s[0] == pytest.approx(expected.metrics.ttft.mean[0], rel=1e-3)
+        assert got.tpot_s[0] == pytest.approx(expected.metrics.tpot.mean[0], rel=1e-3)
+        assert got.requests_per_s[0] == pytest.approx(expected.metrics.requests_per_s[0], rel=0.03)
+        assert got.prefill_share[0] == pytest.approx(expected.prefill_share[0], rel=1e-3)
 
 
 def test_longer_than_the_cache_and_more_than_the_server_takes():

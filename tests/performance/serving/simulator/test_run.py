@@ -17,7 +17,7 @@ from tests.naive.percentile import percentile
 from tests.support.checks import cases, near
 from tests.support.servers import LOAD, PLAIN, loads, realistic, servers, walk
 
-TABLES = ("shared", "head", "decode", "prefill", "prefill_more")
+TABLES = ("shared", "experts", "head", "decode", "prefill", "prefill_more")
 
 
 def random_times(random):
@@ -32,24 +32,29 @@ def random_times(random):
     tables = [np.cumsum(1e-3 * random.random((1, *shape)), axis=-1) for shape in shapes]
     shared, head, decode, prefill, more = tables
     decode = np.cumsum(decode, axis=-2)
-    return PassTimes(tokens, shared, head, requests, context, decode, chunk, before, prefill, more)
+    experts = np.cumsum(np.diff(shared, prepend=0.0) * random.random(shared.shape), axis=-1)
+    return PassTimes(tokens, shared, experts, head, requests, context, decode, chunk, before, prefill, more)
 
 
 def random_server(random, ranks):
-    return {
-        "ranks": ranks,
-        "iteration_s": random.choice([0.0, 1e-3 * random.random()]),
-        "row_s": random.choice([0.0, 1e-4 * random.random()]),
-        "budget": int(random.integers(4, 60)),
-        "most": int(random.choice([2, 5, 100])),
-        "capacity": int(random.choice([80, 150, 100_000])),
-        "mixes": bool(random.integers(2)),
-        "chunks": bool(random.integers(2)),
-        "reserves": bool(random.integers(2)),
-        "per_pass": float(random.choice([1.0, 1.0, 1.0 + random.random()])),
-        "queries": int(random.integers(1, 3)),
-        "draft_s": float(random.choice([0.0, 1e-3])),
-    } | random_stages(random)
+    return (
+        {
+            "ranks": ranks,
+            "iteration_s": random.choice([0.0, 1e-3 * random.random()]),
+            "row_s": random.choice([0.0, 1e-4 * random.random()]),
+            "budget": int(random.integers(4, 60)),
+            "most": int(random.choice([2, 5, 100])),
+            "capacity": int(random.choice([80, 150, 100_000])),
+            "mixes": bool(random.integers(2)),
+            "chunks": bool(random.integers(2)),
+            "reserves": bool(random.integers(2)),
+            "per_pass": float(random.choice([1.0, 1.0, 1.0 + random.random()])),
+            "queries": int(random.integers(1, 3)),
+            "draft_s": float(random.choice([0.0, 1e-3])),
+        }
+        | random_stages(random)
+        | random_intake(random)
+    )
 
 
 def random_stages(random):
@@ -58,6 +63,25 @@ def random_stages(random):
         return {}
     widest, last = (0.5 * (1.0 + random.random(2))).tolist()
     return {"in_flight": float(random.choice([1.0, 1.5, 2.0])), "widest": widest, "last": last}
+
+
+def random_intake(random):
+    """How requests get into iterations: each mechanism in a third of all servers."""
+    rare = {
+        "ahead": {"ahead": True},
+        "interval": {"interval": int(random.integers(2, 7))},
+        "balances": {"balances": True, "timeout": int(random.choice([0, 1, 3, 1000]))},
+        "waits": {
+            "wait_iterations": int(random.choice([1, 4, 1000])),
+            "wait_tokens": float(random.integers(1, 60)),
+        },
+        "trip": {"round_trip_s": 10.0 ** random.uniform(-4.0, 0.0)},
+        "eager": {"eager_s": 10.0 ** random.uniform(-3.5, -1.5)},
+        "first use": {"first_use_s": 10.0 ** random.uniform(-3.0, 0.0)},
+    }
+    drawn = random.random(len(rare)) < 1.0 / 3.0
+    found = [fields for fields, is_drawn in zip(rare.values(), drawn, strict=True) if is_drawn]
+    return {name: value for fields in found for name, value in fields.items()}
 
 
 def random_load(random):
@@ -128,7 +152,14 @@ def of_oracle(times, server, load_, policy=naive.compose):
         at_once = len(range(slot, load_["concurrency"], slots))
         sent = None if times_sent is None else [times_sent[i] for i in members]
         slot_requests, iterations = naive.simulate(
-            plain, slot_server, [pairs[i] for i in members], sent, at_once, load_["prefix"], policy
+            plain,
+            slot_server,
+            [pairs[i] for i in members],
+            sent,
+            at_once,
+            load_["prefix"],
+            load.trip_share,
+            policy,
         )
         requests, log = requests + list(zip(members, slot_requests, strict=True)), log + iterations
     return [request for _, request in sorted(requests, key=lambda pair: pair[0])], log
@@ -231,8 +262,12 @@ def test_times_are_interpolated_and_extrapolated(seed):
     times = random_times(random)
     plain = oracle_tables(times)
     y, x = random.integers(1, 100, 2).tolist()
-    got = iterations.shared_time(times, 0, float(x)), iterations.head_time(times, 0, float(x))
+    mean = x * random.random()
+    got = iterations.shared_time(times, 0, float(x), float(x)), iterations.head_time(times, 0, float(x))
     assert got[0] == pytest.approx(naive.line(plain["tokens"], plain["shared"], x), rel=1e-12)
+    of_fullest, of_all = (naive.line(plain["tokens"], plain["experts"], n) for n in (x, mean))
+    shared = iterations.shared_time(times, 0, float(x), mean)
+    assert shared == pytest.approx(got[0] - of_fullest + of_all, rel=1e-11)
     assert got[1] == pytest.approx(naive.line(plain["tokens"], plain["head"], x), rel=1e-12)
     expected = naive.plane(plain["requests"], plain["context"], plain["decode"], y, x)
     assert iterations.decode_line(times, 0, float(y), float(x)).seconds == pytest.approx(expected, rel=1e-12)
@@ -244,7 +279,7 @@ def test_times_are_interpolated_and_extrapolated(seed):
 
 def test_nothing_takes_no_time():
     times = realistic()
-    assert iterations.shared_time(times, 0, 0.0) == iterations.head_time(times, 1, 0.0) == 0.0
+    assert iterations.shared_time(times, 0, 0.0, 0.0) == iterations.head_time(times, 1, 0.0) == 0.0
     assert iterations.decode_line(times, 0, 0.0, 100.0).seconds == 0.0
     assert iterations.prefill_time(times, 1, 0.0, 100.0, True) == 0.0
 
@@ -275,6 +310,44 @@ def test_arrivals_are_those_of_a_poisson_process():
     assert gaps.mean() == pytest.approx(0.25, rel=0.01)
     assert gaps.std() == pytest.approx(0.25, rel=0.02)
     assert abs(np.corrcoef(gaps[1:], gaps[:-1])[0, 1]) < 0.1
+
+
+def test_round_trips_are_exponentially_distributed():
+    trips = np.array([load.trip_share(i) for i in range(20_000)])
+    assert trips.min() > 0.0
+    for share in (0.25, 0.5, 0.9, 0.99):
+        assert (trips > -np.log(share)).mean() == pytest.approx(share, abs=0.02)
+    assert abs(np.corrcoef(trips[1:], trips[:-1])[0, 1]) < 0.03
+
+
+def test_what_keeps_prompts_from_iterations():
+    """First tokens come later, and prompts are computed together."""
+    times, load_ = realistic(), {"concurrency": 0, "rate": 6.0, "requests": 300, "isl": 256.0, "osl": 256.0}
+    base = check(times, {}, load_)
+    later = (
+        {"ahead": True},
+        {"interval": 8},
+        {"wait_iterations": 40, "wait_tokens": 600.0},
+        {"round_trip_s": 0.05},
+    )
+    rows = [check(times, server, load_) for server in later]
+    assert rows[3] == pytest.approx(base, nan_ok=True)  # an open loop
+    assert all(row["ttft_s"] > 1.2 * base["ttft_s"] for row in rows[:3])
+    assert rows[2]["prefill_share"] < 0.8 * base["prefill_share"]
+    two = [check(times, {"ranks": 2, "balances": b, "timeout": 40}, load_) for b in (False, True)]
+    assert two[1]["ttft_s"] > two[0]["ttft_s"]
+    assert two[1]["prefill_share"] < two[0]["prefill_share"]
+    slow = check(times, {"eager_s": 0.2}, load_ | {"rate": 1.0})
+    assert slow["ttft_s"] > 0.2
+
+
+def test_prompts_go_on_once_their_wait_is_over():
+    """A rank without a request, and a cache that is full as the wait ends: all requests end."""
+    for server in (
+        {"ranks": 2, "balances": True, "timeout": 3, "capacity": 3000},
+        {"wait_iterations": 3, "wait_tokens": 1e9, "capacity": 3000},
+    ):
+        check(realistic(), server, {"concurrency": 7, "requests": 21, "osl": 300.0, "relative_range": 0.5})
 
 
 @pytest.mark.parametrize("mixes", [False, True])

@@ -70,7 +70,7 @@ def fill_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now:
             else:
                 break
         if is_new:
-            _start(requests, ranks, rank, now)
+            _start(requests, ranks, rank)
         ranks.chunk[rank, index] = chunk
         ranks.chunks[rank] += 1
         left -= chunk
@@ -78,7 +78,7 @@ def fill_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now:
 
 
 @lean_kernel
-def _start(requests: Requests, ranks: Ranks, rank: int, now: float) -> None:
+def _start(requests: Requests, ranks: Ranks, rank: int) -> None:
     """Start the next request of a queue."""
     i = ranks.queue[rank, ranks.head[rank]]
     ranks.head[rank] += 1
@@ -87,5 +87,3 @@ def _start(requests: Requests, ranks: Ranks, rank: int, now: float) -> None:
     ranks.started[rank] += 1
     ranks.prompts[rank] += requests.prompt[i]
     ranks.reserved[rank] += requests.isl[i] + requests.osl[i]
-    if requests.admitted[i] < 0.0:
-        requests.admitted[i] = now
