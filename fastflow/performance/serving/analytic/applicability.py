@@ -16,7 +16,7 @@ import numpy as np
 
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.intake import takes_at_once
-from fastflow.performance.serving.analytic.mean_request import Request
+from fastflow.performance.serving.analytic.mean_request import Request, pass_parts
 from fastflow.performance.serving.analytic.queueing import SlotMetrics, prompts_on_rank
 from fastflow.performance.serving.passes.step_time import shared_time
 from fastflow.performance.serving.passes.table import PassTimes
@@ -25,6 +25,10 @@ from fastflow.performance.serving.simulator.window import OVERLOAD_SPANS
 
 MAX_WORK = 0.15
 """Largest share of time for prompts: beyond it, their grouping in iterations matters."""
+MAX_LATE = 0.06
+"""Largest share of time that iterations wait for launches of prompts: as long for one prompt as for many."""
+MAX_DECODING = 0.9
+"""Largest share of an iteration's tokens for requests that decode: prompts wait for what is left."""
 MAX_WAIT = 0.1
 """Largest share of queueing in the time to first token of an open loop."""
 MAX_SENSITIVITY = 0.2
@@ -76,11 +80,15 @@ def is_near(times: PassTimes, batch: Batch, request: Request, slot: Slot, metric
         metrics.queued > MAX_WAIT * metrics.ttft or metrics.sensitivity > MAX_SENSITIVITY
     ):
         return False
+    if batch.mixes and batch.is_closed and not _is_room_for_prompts(batch, slot):
+        return False
     is_finite = not batch.is_closed and not slot.is_extended
     if is_finite and are_too_few(metrics.makespan, metrics.ttft + metrics.tpot * request.gaps):
         return False
     prefill_budget = batch.budget - (metrics.running * batch.queries if batch.mixes else 0.0)
     if not batch.chunks and slot.prompt > prefill_budget:
+        return False
+    if _late_s(times, batch, request, metrics) * slot.requests > MAX_LATE * metrics.makespan * metrics.busy:
         return False
     # time that prompts add to iterations, at least that of iterations full of prompts
     budget = float(batch.budget)
@@ -96,16 +104,36 @@ def _are_returns_known(batch: Batch, slot: Slot, metrics: SlotMetrics) -> bool:
     """Say whether it is known how many requests of a closed loop are back from their round trips together.
 
     Others of like lengths come back while prompts of the first ones are computed, and then stay with them.
-    Where few queue, places of the batch wait for requests now and then. The trips of few requests vary.
+    Where a burst of them takes several iterations that decode, composed ahead, they wait for prompts of the
+    others. Where few queue, places of the batch wait for requests now and then. Trips of few requests vary.
     """
-    trip_s = batch.intake.round_trip_s
+    trip_s, is_alike = batch.intake.round_trip_s, slot.relative_range < MIN_RANGE
+    burst = np.ceil(slot.at_once / batch.ranks) * slot.prompt
+    if is_alike and batch.intake.ahead and batch.mixes and burst > batch.budget:
+        return False
     if trip_s == 0.0:
         return True
-    if metrics.queued > 0.0:
-        return bool(metrics.queued > MIN_TRIPS * trip_s)
+    if metrics.queued > 0.01 * metrics.ttft:
+        are_many = not is_alike or slot.at_once >= 2.0 * batch.most * batch.ranks
+        return bool(are_many and metrics.queued > MIN_TRIPS * trip_s)
     if trip_s * np.sqrt(slot.requests / slot.at_once) > MAX_VARIATION * metrics.makespan:
         return False
-    return bool(slot.at_once <= 1.0 or slot.relative_range >= MIN_RANGE)
+    return bool(slot.at_once <= 1.0 or not is_alike)
+
+
+@lean_kernel
+def _late_s(times: PassTimes, batch: Batch, request: Request, metrics: SlotMetrics) -> float:
+    """Return how long an iteration waits for launches of its prompts, for each prompt [s]."""
+    parts = pass_parts(times, batch, request, metrics.running, 0.0, 0.0)
+    device_s = parts.shared + parts.head + parts.decode if batch.mixes else 0.0
+    return max(0.0, batch.host.eager_s - device_s) / metrics.group_size
+
+
+@lean_kernel
+def _is_room_for_prompts(batch: Batch, slot: Slot) -> bool:
+    """Say whether iterations have room for prompts where as many requests decode as run."""
+    rank = min(float(batch.most), slot.at_once / batch.ranks)
+    return bool(rank * batch.queries <= MAX_DECODING * batch.budget)
 
 
 @lean_kernel
@@ -138,7 +166,8 @@ def _has_few_requests(batch: Batch, request: Request, slot: Slot) -> bool:
     """Say whether the requests of a closed loop are too few for accurate means."""
     if batch.ranks > 1 and slot.slots * slot.requests < MIN_REQUESTS:
         return True
-    if slot.relative_range > 0.0 and slot.requests < MIN_CYCLES * slot.at_once:
+    has_few_cycles = slot.requests < MIN_CYCLES * slot.at_once
+    if has_few_cycles and (slot.relative_range > 0.0 or slot.at_once > batch.most * batch.ranks):
         return True
     return bool(slot.slots > 1.0 and request.half_range > MAX_VARIATION * np.sqrt(3.0 * slot.requests))
 

@@ -77,7 +77,7 @@ def open_loop_metrics(
     typical = _request_times(times, batch, request, rate, high)
     more = _request_times(times, batch, request, rate, 1.1 * high)
     sensitivity = (more.length - typical.length) * rate / (0.1 * high)
-    decoding = 1.0 + high / batch.ranks
+    decoding = 1.0 + (high - _fewer_others(batch, high)) / batch.ranks
     group = _group(times, batch, request, decoding, typical.group_size)
     # requests are assigned to slots and ranks in turns, so each rank's arrivals are more even than random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
@@ -129,6 +129,12 @@ def most_carried(times: PassTimes, batch: Batch, request: Request, rate: float) 
 
 
 @lean_kernel
+def _fewer_others(batch: Batch, others: float) -> float:
+    """Return how many fewer others run beside a request than after random arrivals: slots take turns."""
+    return (1.0 - 1.0 / batch.slots) * min(1.0, others)
+
+
+@lean_kernel
 def _idle_share(batch: Batch, others: float) -> float:
     """Return the share of requests that come to an idle slot; others: its running requests, mean.
 
@@ -153,7 +159,7 @@ def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, gr
 def _request_times(
     times: PassTimes, batch: Batch, request: Request, rate: float, others: float
 ) -> _RequestTimes:
-    decoding = 1.0 + others / batch.ranks
+    decoding = 1.0 + (others - _fewer_others(batch, others)) / batch.ranks
     pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
     group = _group(times, batch, request, decoding, 1.0)
     # prompts of an iteration
@@ -183,4 +189,7 @@ def _request_times(
     )
     group_stall = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + group_stall) / (1.0 - share)
-    return _RequestTimes(request.passes * pass_s / (1.0 - share) + at_first, wait, at_first, group_size)
+    # the next prompt of a slot is later than a random one
+    fewer_s = 0.5 * _fewer_others(batch, others) * group.total / group_size
+    length = (request.passes * pass_s - fewer_s) / (1.0 - share) + at_first
+    return _RequestTimes(max(request.passes * pass_s, length), wait, at_first, group_size)
