@@ -44,9 +44,10 @@ from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import longest
 from fastflow.performance.serving.simulator.scheduler import Batch
 
+FEW_WAIT = 1.02
+"""Requests of a closed loop over those that run, up to which hardly any wait for room in the batch."""
 _CYCLES = 12  # with separate terms; the last one stands for all that follow
 _WAITS = 4  # intervals of the rest of an iteration after a round trip
-_FEW = 0.01  # share of requests that wait for their places, of which the others take no notice
 _LEAST = 1e-6  # least share of requests with a wait
 
 
@@ -64,8 +65,8 @@ class _Loop(NamedTuple):
     delay: float  # passes that a prompt waits because prompts fill every iteration
     decoding: float  # requests of a rank in a pass, mean over requests
     pass_s: float  # such a pass without prompts [s]
-    returns: Return  # of requests after the burst
-    idle: float  # share of their round trips in which no request runs
+    returning: float  # share of requests for which the batch waits: those after the burst, or none
+    together: float  # share of requests whose ends leave the slot idle
 
 
 class _Ends(NamedTuple):
@@ -84,7 +85,6 @@ class _Cycle(NamedTuple):
     stall: float  # time of prompts between its first and last tokens
     shared: float  # part of the stall by its group: the same for short answers
     groups: float  # groups of prompts per request (no time)
-    away: float  # before it is sent
 
 
 @lean_kernel
@@ -95,7 +95,10 @@ def closed_loop_metrics(
     loop = _loop(times, batch, request, relative_range, at_once, requests)
     cycle = _mean_cycle(times, batch, request, loop)
     answer = request.passes * loop.pass_s + cycle.stall
-    length = cycle.ttft + answer + cycle.away
+    mean_pass_s = answer / request.passes if request.passes > 0.0 else loop.pass_s
+    returns = return_of(batch, mean_pass_s, 1.0 - loop.together)
+    away, returned = loop.returning * returns.away, loop.returning * returns.wait
+    length = cycle.ttft + answer + away + returned
     waiting, queued = at_once - loop.running, 0.0
     if waiting > 0.0:  # requests of the start wait for whole cycles, others for those before them
         first = waiting * (0.5 * waiting / loop.running + 0.5) * length
@@ -103,15 +106,15 @@ def closed_loop_metrics(
         queued = (first + max(0.0, requests - at_once) * other) / requests
     group_size = 1.0 / cycle.groups
     return SlotMetrics(
-        ttft=queued + cycle.ttft,
+        ttft=queued + returned + cycle.ttft,
         tpot=tpot_of(request, answer, cycle.shared),
         answer=answer if request.gaps > 0.0 else 0.0,
-        wait=queued + cycle.wait,
+        wait=queued + returned + cycle.wait,
         queued=queued,
         behind=0.0,
         sensitivity=0.0,
         makespan=_makespan(times, batch, request, loop, length, cycle.stall, relative_range),
-        busy=1.0 - loop.idle * cycle.away / length,
+        busy=1.0 - loop.together * away / length,
         running=loop.decoding,
         group_size=group_size,
         group=_group(times, batch, request, loop, group_size),
@@ -134,6 +137,9 @@ def closed_loop_first_tokens(
     queued: until the batch has room, mean [s]: few requests wait. intervals: overwritten.
     """
     loop = _loop(times, batch, request, relative_range, at_once, requests)
+    returns = Return(0.0, 0.0, 1.0, 0.0)
+    if loop.returning > 0.0:
+        returns = return_of(batch, loop.pass_s, 1.0 - loop.together)
     intervals.used[0] = 0
     decoding = _decoding_in_burst(batch, request, loop.rank)
     prompts = Prompts(decoding, loop.running - 1.0, 0.0, 0.0)
@@ -146,7 +152,7 @@ def closed_loop_first_tokens(
         decoding = max(0.0, loop.rank - prompts_on_rank(batch, spread.group_size)) * loop.decoding_share
         if batch.ranks > 1:  # most decode on a rank without prompts
             decoding = min(loop.rank, loop.running - spread.group_size) * loop.decoding_share
-        _add_later(times, batch, request, loop, spread, decoding, weight, intervals)
+        _add_later(times, batch, request, loop, spread, returns, decoding, weight, intervals)
         cycle = stop
     return first_tokens_of(intervals, queued, burst)
 
@@ -158,12 +164,13 @@ def _add_later(
     request: Request,
     loop: _Loop,
     ends: _Ends,
+    returns: Return,
     decoding: float,
     weight: float,
     intervals: Intervals,
 ) -> None:
     """Add the times of requests that follow others; decoding: requests of a rank that decode meanwhile."""
-    returns, ahead = loop.returns, 1.0 if batch.intake.ahead else 0.0
+    ahead = 1.0 if batch.intake.ahead else 0.0
     waits = 0  # intervals of the waits of requests that come while others run
     if returns.wait > 0.0:
         waits = _WAITS if returns.away > 0.0 else 1
@@ -220,16 +227,14 @@ def _loop(
             delay = max(0.0, passes - request.passes - 1.0)
             decoding_share = request.passes / max(request.passes + 1.0, passes)
     drift = relative_range * longest(request.gaps + 1.0, relative_range) / batch.per_pass
-    most, full_s = max(1.0, request.passes), 0.0
-    if at_once - running <= _FEW * at_once:  # else others wait for their places
-        full_s = total_time(pass_parts(times, batch, request, rank * decoding_share, 0.0, 0.0))
+    most = max(1.0, request.passes)
+    returning, together = 0.0, 0.0
+    if at_once <= FEW_WAIT * running:  # else others wait for their places
+        full_s = total_time(pass_parts(times, batch, request, max(1.0, rank * decoding_share), 0.0, 0.0))
         drift = np.sqrt(drift**2 + trip_passes(batch, full_s) ** 2)
-    together = np.sqrt(width**2 + drift**2) ** (
-        1.0 - running
-    )  # share of requests that come to an idle server
-    returns = return_of(batch, full_s, 1.0 - together) if full_s > 0.0 else Return(0.0, 0.0, 1.0, 0.0)
-    later = 1.0 - 1.0 / max(1.0, cycles)
-    decoding_share *= most / (most + later * (returns.away + returns.wait) / max(full_s, 1e-12))
+        returning, together = 1.0 - 1.0 / max(1.0, cycles), _together(running, np.sqrt(width**2 + drift**2))
+        returns = return_of(batch, full_s, 1.0 - together)
+        decoding_share *= most / (most + returning * (returns.away + returns.wait) / full_s)
     span = min(most, np.sqrt(width**2 + cycles * drift**2))
     evenness = 0.0 if most <= 1.0 else (span - 1.0) / (most - 1.0)
     # the last requests run with fewer others: a smaller last cohort, or fewer and fewer
@@ -250,9 +255,20 @@ def _loop(
         delay,
         decoding,
         pass_s,
-        returns,
+        returning,
         together,
     )
+
+
+@lean_kernel
+def _together(running: float, span: float) -> float:
+    """Return the share of requests whose ends leave the slot idle: all others ended in the same pass.
+
+    span: passes over which ends are uniform. A fraction of the slots has one request more.
+    """
+    low = np.floor(running)
+    more, alone = running - low, span ** (1.0 - low)
+    return float((low * (1.0 - more) * alone + (low + 1.0) * more * alone / span) / running)
 
 
 @lean_kernel
@@ -262,7 +278,7 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     Of the other groups, half come after the request's group, at the start of its passes, and half of those
     that follow the request come before its end.
     """
-    ttft, wait, stall, shared, groups, away = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
     group = group_of(times, batch, request, _decoding_in_burst(batch, request, loop.rank), loop.rank)
     group_size = loop.running  # prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
@@ -278,8 +294,6 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
             delay = loop.delay * (1.0 - 0.5 * min(1.0, loop.delay / loop.width))
             queued = delay * total_time(group.parts) / group.passes
             added -= min(added, delay * pass_stall)
-        if cycle > 0:
-            queued, away = queued + loop.returns.wait, away + weight * loop.returns.away
         ttft += weight * (queued + group.completion)
         wait += weight * (queued + group.wait)
         shared += 0.0 if batch.mixes else weight * stall_of_group
@@ -289,7 +303,7 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
         if cycles_left > 1.0:
             added += 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total
         stall += weight * (min(added, request.passes * pass_stall) if batch.mixes else added)
-    return _Cycle(ttft, wait, stall, shared, groups, away)
+    return _Cycle(ttft, wait, stall, shared, groups)
 
 
 @lean_kernel

@@ -88,7 +88,7 @@ def open_loop_metrics(
     typical = _request_times(times, batch, request, rate, high)
     more = _request_times(times, batch, request, rate, 1.1 * high)
     sensitivity = (more.length - typical.length) * rate / (0.1 * high)
-    decoding = 1.0 + high / batch.ranks
+    decoding = 1.0 + (high - _fewer_others(batch, high)) / batch.ranks
     group = _group(times, batch, request, decoding, typical.group_size)
     # requests are assigned to slots and ranks in turns, so each rank's arrivals are more even than random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
@@ -127,7 +127,7 @@ def _add_first_tokens(
 
     others: requests that run.
     """
-    decoding, mixed = 1.0 + others / batch.ranks, typical.mixed_share
+    decoding, mixed = 1.0 + (others - _fewer_others(batch, others)) / batch.ranks, typical.mixed_share
     prompts, mixed_next = _others_in(batch.slots, typical.group_size - 1.0), typical.next_mixed
     busy = (1.0 - mixed) * _finds_others(batch.slots, others)
     idle = Prompts(0.0, prompts, 0.0, 0.0)
@@ -204,6 +204,12 @@ def most_carried(times: PassTimes, batch: Batch, request: Request, rate: float) 
 
 
 @lean_kernel
+def _fewer_others(batch: Batch, others: float) -> float:
+    """Return how many fewer others run beside a request than after random arrivals: slots take turns."""
+    return (1.0 - 1.0 / batch.slots) * min(1.0, others)
+
+
+@lean_kernel
 def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, group_size: float) -> Group:
     """Return the times of some prompts of a slot that are computed together."""
     prompts, share = prompts_on_rank(batch, group_size), share_of_ranks(batch, group_size)
@@ -214,7 +220,7 @@ def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, gr
 def _request_times(
     times: PassTimes, batch: Batch, request: Request, rate: float, others: float
 ) -> _RequestTimes:
-    decoding = 1.0 + others / batch.ranks
+    decoding = 1.0 + (others - _fewer_others(batch, others)) / batch.ranks
     pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
     group = _group(times, batch, request, decoding, 1.0)
     # prompts of an iteration
@@ -239,7 +245,9 @@ def _request_times(
     behind = wait_for(capacity, rate * prompt_s / capacity, 1.0 / batch.slots, services, prompt_s)
     group_stall = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + group_stall) / (1.0 - share)
-    length = request.passes * pass_s / (1.0 - share) + at_first
+    # the next prompt of a slot is later than a random one
+    fewer_s = 0.5 * _fewer_others(batch, others) * group.total / group_size
+    length = max(request.passes * pass_s, (request.passes * pass_s - fewer_s) / (1.0 - share) + at_first)
     mixed_s = total_time(group.parts) / group.passes
     next_mixed, wait = 1.0 - np.exp(-rate * window), 0.5 * window + behind
     if batch.intake.ahead:
