@@ -1,8 +1,8 @@
 """The distribution of times to first token, of the analytic form: its mean and its median.
 
 A prompt is computed with those of other requests that are sent in the same iteration. A request's time
-depends on the number of these prompts, on its position among them, on its length, and on the wait before. Each
-case is an interval of times, in which times are uniformly distributed, with a weight.
+depends on the number of these prompts, on its position among them, on its length, and on the wait before.
+Each case is an interval of times, in which times are uniformly distributed, with a weight.
 """
 
 from __future__ import annotations
