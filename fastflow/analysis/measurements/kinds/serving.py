@@ -94,8 +94,8 @@ class ServedPoints(ServedRuns):
         versions = [text or UNVERSIONED for text in self._cells("backend_version")]
         cells = (self._cells(name) for name in (self.device_column, "precision", "mode"))
         texts = zip(names, servers, versions, *cells, self._unranked(), strict=True)
-        columns = {name: self._whole_numbers(name) for name in ("isl", "osl", "tp")}
-        columns["dp"] = self._whole_numbers("attention_dp")
+        columns: dict[str, Floats | Ints] = {name: self._lengths(name) for name in ("isl", "osl")}
+        columns |= {"tp": self._whole_numbers("tp"), "dp": self._whole_numbers("attention_dp")}
         columns["c"] = self._whole_numbers("concurrency") * columns["dp"]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         words = [words_of(*row) for row in zip(texts, rows, strict=True)]
