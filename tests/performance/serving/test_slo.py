@@ -253,7 +253,7 @@ def test_the_best_layout_keeps_the_limit_at_the_percentile():
     results = fastflow.evaluate(*load, f"parallel.strategy={','.join(layouts)}", "serve.simulate=true")
     results = results.sort_values("tokens_per_s", ascending=False)
     best = results.iloc[0]
-    limit = 0.5 * (best["ttft_s"] + best["ttft_p99_s"])
+    limit = 0.5 * (results["ttft_p99_s"].min() + best["ttft_p99_s"])
     keeps = results[results["ttft_p99_s"] <= limit]
     assert 0 < len(keeps) < (results["ttft_s"] <= limit).sum()
     best_auto = fastflow.evaluate(*load, "parallel.strategy=auto", f"serve.slo.ttft='{limit} s'")

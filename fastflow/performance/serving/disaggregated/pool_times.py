@@ -9,8 +9,10 @@ import numpy as np
 
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.mean_request import (
+    Group,
     Request,
     group_of,
+    group_of_ranks,
     pass_parts,
     room_of,
     total_time,
@@ -110,16 +112,24 @@ def prompt_times(pool: Pool, rate: float, varies: float, least: float) -> Prompt
     if load >= 0.999:
         return PromptTimes(np.inf, np.inf, full.completion, most, full.total, load)
     group_size = 1.0 if least <= 1.0 else least * ranks
-    group = group_of(pool.times, pool.batch, pool.request, 0.0, least)
+    group = _group(pool, group_size)
     if unit_rate * group.total > group_size:
         for _ in range(8):
             group_size = min(most, max(group_size, unit_rate * group.total))
-            group = group_of(pool.times, pool.batch, pool.request, 0.0, max(1.0, group_size / ranks))
+            group = _group(pool, group_size)
     busy = min(1.0, unit_rate * group.total / group_size)
     service = pool.request.half_range**2 / 3.0
     wait = 0.5 * (varies + service) * busy * group.total
     wait += 0.5 * (varies + service) * load ** sqrt(2.0 * (most + 1.0)) / (1.0 - load) * full.total / most
     return PromptTimes(wait + group.wait, wait, group.completion - group.wait, group_size, group.total, load)
+
+
+@lean_kernel
+def _group(pool: Pool, group_size: float) -> Group:
+    """Return the times of prompts of a unit that are computed together."""
+    rank = max(1.0, group_size / pool.batch.ranks)
+    share = group_size / (rank * pool.batch.ranks)
+    return group_of_ranks(pool.times, pool.batch, pool.request, 0.0, rank, share)
 
 
 @lean_kernel
