@@ -157,7 +157,7 @@ def test_a_grid_has_points_with_and_without_images():
 
 def test_attention_ranks_that_share_experts_have_towers():
     """A point's passes are its model's, with experts of the tokens of all ranks."""
-    experts = ("model.pattern=experts", "model.experts=8", "model.topk=2", "model.expert_ffn=512")
+    experts = ("model.pattern=experts", "model.experts=8", "model.expert_ffn=512")
     ranks = (*TWO, "parallel.strategy=TP-1-e2-d2", *experts, *TOWER, *LOAD, "serve.simulate=true")
     grid = fastflow.evaluate(*SMALL, *ranks, "serve.images=0,1,2", "model.topk=2,4")
     assert (grid.reason == "").all()
