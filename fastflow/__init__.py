@@ -15,14 +15,22 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from fastflow.api.notebook.frames import Chances, Points
-    from fastflow.api.notebook.results import Backtest, Calibration, Search, Sensitivity, Validation
+    from fastflow.api.notebook.results import (
+        Backtest,
+        Calibration,
+        Search,
+        Sensitivity,
+        ServerCalibration,
+        Validation,
+    )
     from fastflow.core.errors import InputError
 
     __version__: str
     FilePath = str | os.PathLike[str]
 
 __all__ = [
-    "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity", "Validation",
+    "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity",
+    "ServerCalibration", "Validation",
     "backtest", "calibrate", "clear_cache", "evaluate", "explain_memory", "explain_sharding", "fits",
     "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better",
     "rank_strategies", "search", "sensitivity", "sweep", "validate",
@@ -368,8 +376,8 @@ def backtest(
 
 def calibrate(
     *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
-) -> Calibration:
-    """Fit the few physical scalars of a chip to a CSV file of measurements, by robust least squares.
+) -> Calibration | ServerCalibration:
+    """Fit a chip to CSV files of measurements, or a server to outputs of benchmarks, by robust least squares.
 
     overrides: `"measurements=FILE.csv"`, or several files as `"measurements=A.csv,B.csv"`, the measured chip,
     such as `"chip=a100"`, and all overrides of `validate`. `"fit=utilization,dram_utilization"` selects the
@@ -378,7 +386,13 @@ def calibrate(
 
     A fifth of the rows is held back. Returns the scalars before and after with their standard errors, the
     mean relative errors on both sets of rows, and the chip file as a text.
-    Raises InputError as `validate` does, for an unknown scalar, and for fewer than five rows per scalar.
+
+    `"requests=RESULT.json"` (or several files, each of `vllm bench serve` or `sglang.bench_serving`) and
+    `"server=vllm"` fit the host of a server instead (docs/serving.md#your-own-server). The same requests are
+    sent to the simulated server before and after. Returns a `ServerCalibration`, with the server's file.
+
+    Raises InputError as `validate` does, for an unknown scalar, for fewer than five rows per scalar, and for
+    a file that no benchmark writes.
 
     >>> gemms = pd.DataFrame({"m": [512, 1024, 2048, 4096, 8192, 16384], "k": 4096, "n": 4096})
     >>> gemms["time_s"] = 1.1 * fastflow.predict_gemm(gemms["m"], 4096, 4096, chip="a100")

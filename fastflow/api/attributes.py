@@ -10,7 +10,8 @@ _RESULTS = "fastflow.api.notebook.results"
 _FRAMES = "fastflow.api.notebook.frames"
 _CLASSES = {
     "Backtest": _RESULTS, "Calibration": _RESULTS, "Chances": _FRAMES, "InputError": "fastflow.core.errors",
-    "Points": _FRAMES, "Search": _RESULTS, "Sensitivity": _RESULTS, "Validation": _RESULTS,
+    "Points": _FRAMES, "Search": _RESULTS, "Sensitivity": _RESULTS, "ServerCalibration": _RESULTS,
+    "Validation": _RESULTS,
 }  # fmt: skip
 """Modules of public classes."""
 

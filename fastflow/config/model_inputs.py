@@ -75,7 +75,8 @@ _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool
 SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compare", "tolerance")
 """Leaves of the configuration that say how designs are searched."""
 VALIDATION_KEYS = (
-    "measurements", "timed", "device", "recurrent", "training", "serving", "collectives", "fit",
+    "measurements", "timed", "device", "recurrent", "training", "serving", "collectives", "fit", "requests",
+    "arrivals",
 )  # fmt: skip
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = (

@@ -87,6 +87,8 @@ COLUMNS: dict[str, str] = {
     "queue": "waiting_requests",
     "most_requests": "max_concurrent_requests",
     "kv_room_B": "kv_cache_capacity_B",
+    "ttft_median_s": "ttft_p50_s",
+    "tpot_median_s": "tpot_p50_s",
     "own_objective": "baseline_objective",
     "own_feasible": "baseline_feasible",
     "needs_compute_s": "roofline_compute_s",

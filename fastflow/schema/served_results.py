@@ -8,12 +8,16 @@ from fastflow.schema.cost import COSTS, MILLION, TOKEN
 from fastflow.schema.power import LIMITS, SITE, TOKENS_PER_MW
 from fastflow.schema.results import ASSUMPTIONS, DTYPE, HIDDEN, LAYERS, NO_EFFECT, TYPICAL, TYPICAL_TTFT
 
+_NO_PERCENTILES = "of simulated points only"
+_NO_MEDIAN = "null: of a point that is not simulated, where the analytic estimate may be far off"
+
 # of points that serve, in addition to some of the columns above
 SERVED: tuple[Column, ...] = (
     Column("ttft_s", "float", "s", "time to the first token (TTFT), waiting included, mean over requests"),
     TYPICAL_TTFT,
-    Column("ttft_median_s", "float", "s", "median of ttft_s over requests; of simulated points only"),
-    Column("ttft_p99_s", "float", "s", "99th percentile of ttft_s over requests; of simulated points only"),
+    Column("ttft_p50_s", "float", "s", f"median of ttft_s over requests; {_NO_MEDIAN}"),
+    Column("ttft_p90_s", "float", "s", f"90th percentile of ttft_s over requests; {_NO_PERCENTILES}"),
+    Column("ttft_p99_s", "float", "s", f"99th percentile of ttft_s over requests; {_NO_PERCENTILES}"),
     Column(
         "ttft_slo_s",
         "float",
@@ -30,8 +34,9 @@ SERVED: tuple[Column, ...] = (
     ),
     Column("image_tokens", "float", "", "tokens of the images of a request, beside serve.isl"),
     Column("tpot_s", "float", "s", "time per output token after the first (TPOT), mean over requests"),
-    Column("tpot_median_s", "float", "s", "median of tpot_s over requests; of simulated points only"),
-    Column("tpot_p99_s", "float", "s", "99th percentile of tpot_s over requests; of simulated points only"),
+    Column("tpot_p50_s", "float", "s", f"median of tpot_s over requests; {_NO_MEDIAN}"),
+    Column("tpot_p90_s", "float", "s", f"90th percentile of tpot_s over requests; {_NO_PERCENTILES}"),
+    Column("tpot_p99_s", "float", "s", f"99th percentile of tpot_s over requests; {_NO_PERCENTILES}"),
     Column(
         "tpot_slo_s",
         "float",
@@ -39,6 +44,10 @@ SERVED: tuple[Column, ...] = (
         "time that serve.slo.tpot is compared with: of simulated points tpot_s at"
         " serve.slo.percentile, else the mean tpot_s",
     ),
+    Column("e2e_s", "float", "s", "time of a request from sending to its last token, mean over requests"),
+    Column("e2e_p50_s", "float", "s", f"median of e2e_s over requests; {_NO_PERCENTILES}"),
+    Column("e2e_p90_s", "float", "s", f"90th percentile of e2e_s over requests; {_NO_PERCENTILES}"),
+    Column("e2e_p99_s", "float", "s", f"99th percentile of e2e_s over requests; {_NO_PERCENTILES}"),
     Column(
         "tokens_per_s_per_user",
         "float",

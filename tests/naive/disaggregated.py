@@ -102,10 +102,13 @@ def decode_time(times, server, batch):
     )
 
 
-def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix):
+def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix, trip_share, streams, nudge):
     """Return (requests, iterations).
 
     times, servers, counts: of prefill and of decode; way: what sending takes, and more for each token [s].
+    trip_share: of a request's number, its round trip over the mean one; streams: the client has the first
+    token when decode has the cache. nudge: share by which iterations of prefill take longer, and those of
+    decode less.
     """
     pools = [
         [Unit(i, i % count, server["ranks"]) for i in range(count * server["slots"])]
@@ -121,18 +124,20 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
     every, ready, now = [], [], 0.0
     log = []  # (when it starts, of which pool, what it takes [s]) of each iteration
 
-    def send(when):
+    def send(when, round_trip_s):
         number = len(every)
         if number < len(lengths):
+            when += trip_share(number) * round_trip_s
             request = Request(number, when, *lengths[number], prefix)
             every.append(request)
             unit = prefills[number % len(prefills)]
             request.unit = unit
             request.rank = number // len(prefills) % servers[0]["ranks"]
-            unit.waiting[request.rank].append(request)
+            waiting = unit.waiting[request.rank]
+            waiting.insert(sum(other.sent <= request.sent for other in waiting), request)
 
     for i in range(len(lengths) if arrivals is not None else concurrency):
-        send(arrivals[i] if arrivals is not None else 0.0)
+        send(arrivals[i] if arrivals is not None else 0.0, 0.0)
     while any(request.end is None for request in every):
         for unit in prefills:
             if unit.until != now:
@@ -160,7 +165,7 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
                         unit.running[rank].remove(request)
         if arrivals is None:
             for _ in [request for request in every if request.end == now and now > 0.0]:
-                send(now)
+                send(now, servers[0]["round_trip_s"])
         while ready:
             request = ready[0]
             places = [
@@ -183,14 +188,14 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
             if unit.until is None:
                 unit.batch = compose(unit, servers[0], now)
                 if any(unit.batch):
-                    took = prefill_time(times[0], servers[0], unit.batch)
+                    took = prefill_time(times[0], servers[0], unit.batch) * (1.0 + nudge)
                     log.append((now, "prefill", took))
                     unit.until = now + took
         for unit in decodes:
             if unit.until is None:
                 unit.batch = [[r for r in running if r.arrive <= now] for running in unit.running]
                 if any(unit.batch):
-                    took = decode_time(times[1], servers[1], unit.batch)
+                    took = decode_time(times[1], servers[1], unit.batch) * (1.0 - nudge)
                     log.append((now, "decode", took))
                     unit.until = now + took
         following = [unit.until for unit in prefills + decodes if unit.until is not None]
@@ -201,4 +206,6 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
     for request in every:
         waited = request.placed - request.first if request.osl > 1 else 0.0
         request.service = request.end - request.admitted - waited
+        if streams and request.osl > 1:
+            request.first = request.arrive
     return every, log

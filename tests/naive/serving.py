@@ -210,7 +210,7 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix, trip_share, 
     a request's number, its round trip over the mean one. policy: as `compose`.
     """
     ranks = [Rank() for _ in range(server["ranks"])]
-    every, now, intake = [], 0.0, Intake()
+    every, now, intake, is_first_use = [], 0.0, Intake(), True
     log = []  # (when it starts, totals) of each iteration
 
     def send(when, round_trip_s):
@@ -248,6 +248,10 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix, trip_share, 
         one |= parts | {"cache": took * sum(rank.held() for rank in ranks)}
         log.append((now, one | {"iterations": 1, "with_prefill": has_prompts}))
         now += took
+        if is_first_use and any(
+            sum(more for _, more in prompts) >= server["budget"] for _, prompts in batches
+        ):
+            now, is_first_use = now + server["first_use_s"], False
         for rank, (decoding, prompts) in zip(ranks, batches, strict=True):
             for request in decoding:
                 request.made += server["per_pass"]

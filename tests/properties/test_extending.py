@@ -10,6 +10,8 @@ import pytest
 
 import fastflow
 from fastflow.__main__ import main
+from fastflow.analysis.benchmarks import formats
+from fastflow.analysis.benchmarks.result_format import FORMATS
 from fastflow.analysis.measurements import kinds
 from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.search.optimizers.methods import METHODS, defaults
@@ -25,9 +27,11 @@ from fastflow.schema import find_input
 from fastflow.schema.scheduling import POLICIES
 from tests.support.documents import DOCS, blocks
 
-assert kinds  # its modules register their kinds, before a test takes down what is registered
+assert kinds, formats  # their modules register themselves, before a test takes down what is registered
 PAGE = DOCS / "extending.md"
-REGISTRIES = (METHODS, KINDS, COMMANDS, CHARTS, TYPES, FAMILIES, MIXERS, OPTIMIZERS, COLLECTIVES, POLICIES)
+REGISTRIES = (
+    METHODS, KINDS, FORMATS, COMMANDS, CHARTS, TYPES, FAMILIES, MIXERS, OPTIMIZERS, COLLECTIVES, POLICIES,
+)  # fmt: skip
 BLOCKS = tuple(blocks(PAGE))
 MODULES = [block for block in BLOCKS if block.language == "py"]
 PROJECT = next(block.text for block in BLOCKS if block.language == "toml")
@@ -103,6 +107,15 @@ def test_a_kind_of_measurement(mine):
     )
     assert found.attrs["fastflow.measured"] == "copies"
     assert found["predicted_s"].tolist() == expected["time_s"].iloc[[0, 3]].tolist()
+
+
+def test_a_format_of_a_benchmark(mine):
+    _, *arguments = command_of("clock.json")
+    found = fastflow.calibrate(*arguments)
+    assert found.runs[["tool", "arrivals", "requests"]].values.tolist() == [
+        ["my clock", "closed loop, 1 in flight", 2]
+    ]
+    assert found.figures["state"].tolist() == ["fitted"]
 
 
 def test_a_command(mine, cli):
@@ -222,10 +235,10 @@ def test_a_scheduling_policy(mine):
     served += ("serve.isl=4000", "serve.length_range_ratio=1", "serve.simulate=true")
     columns = fastflow.evaluate(*served, "server.policy=mixed,shortest_first")
     first_come, shortest = (row for _, row in columns.iterrows())
-    assert shortest["ttft_median_s"] < 0.9 * first_come["ttft_median_s"]
+    assert shortest["ttft_p50_s"] < 0.9 * first_come["ttft_p50_s"]
     assert shortest["ttft_p99_s"] > 1.1 * first_come["ttft_p99_s"]
-    (named,) = fastflow.evaluate(*served, "serve.simulate=false")["ttft_median_s"]
-    assert named == shortest["ttft_median_s"]
+    (named,) = fastflow.evaluate(*served, "serve.simulate=false")["ttft_p50_s"]
+    assert named == shortest["ttft_p50_s"]
     apart = ["serve=disaggregated" if word == "serve=continuous" else word for word in served]
     (reason,) = fastflow.evaluate(*apart, "serve.prefill.devices=1")["reason"]
     assert reason.startswith("server.policy=shortest_first is invalid: expected one of auto, mixed, ")

@@ -57,8 +57,13 @@ def test_bars_of_a_page_are_of_the_columns_that_their_labels_name():
     assert {find_result(name).unit for name in grid.MEMORY.columns.values()} == {"B"}
     assert {find_result(name).unit for name in grid.TIME.columns.values()} == {"s"}
     assert (grid.MEMORY.limit, grid.MEMORY.total) == ("dram_offered_B", "footprint_B")
-    assert [line[:2] for line in grid.SERVED_LINES[:5]] == [
-        ("time to first token", "ttft_s"), ("time per further token", "tpot_s"), ("time of a step", "time_s"),
+    assert [line[:2] for line in grid.SERVED_LINES[:15]] == [
+        ("time to first token", "ttft_s"), ("p50", "ttft_p50_s"), ("p90", "ttft_p90_s"),
+        ("p99", "ttft_p99_s"),
+        ("time per further token", "tpot_s"), ("p50", "tpot_p50_s"), ("p90", "tpot_p90_s"),
+        ("p99", "tpot_p99_s"),
+        ("time to last token", "e2e_s"), ("p50", "e2e_p50_s"), ("p90", "e2e_p90_s"), ("p99", "e2e_p99_s"),
+        ("time of a step", "time_s"),
         ("decode limited by", "decode_bound_by"), ("prefill limited by", "prefill_bound_by"),
     ]  # fmt: skip
 

@@ -14,6 +14,7 @@ from fastflow.reporting.terminal import (
     training,
 )
 from fastflow.reporting.terminal.cost import cost_sheet
+from fastflow.reporting.terminal.latencies import NO_LIMITS, Limits
 from fastflow.reporting.terminal.tables import column_sheet, listing
 from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, TRANSFORMER, find_result
 from fastflow.schema.results import EXPOSED
@@ -261,19 +262,19 @@ def test_conclusion_of_training(row):
 @pytest.mark.parametrize("seed", range(3))
 def test_times_and_rates_of_a_server(seed):
     row = served(seed, ttft_slo_s=31.0, tpot_slo_s=47.0)
-    latencies, rates, _, _ = serving.served_sheets(
-        row, serving.Limits({"ttft": 13.0, "tpot": 91.0}, 95.0), 7.5
-    )
-    assert [column.header for column in latencies.columns[1:6]] == ["mean", "median", "99%", "95%", "allowed"]
-    names = ("{}_s", "{}_median_s", "{}_p99_s", "{}_slo_s")
+    latencies, rates, _, _ = serving.served_sheets(row, Limits({"ttft": 13.0, "tpot": 91.0}, 95.0), 7.5)
+    headers = ["mean", "median", "90%", "99%", "95%", "allowed"]
+    assert [column.header for column in latencies.columns[1:7]] == headers
+    names = ("{}_s", "{}_p50_s", "{}_p90_s", "{}_p99_s", "{}_slo_s")
     check_sheet(
         latencies,
         [
             ("to the first token", *of(row, *(name.format("ttft") for name in names)), (13.0, "s")),
             ("per further token", *of(row, *(name.format("tpot") for name in names)), (91.0, "s")),
+            ("to the last token", *of(row, *(name.format("e2e") for name in names[:-1]))),
         ],
     )
-    assert [cells[-1] for cells in rows_of(latencies)] == ["missed", "met"]
+    assert [cells[-1] for cells in rows_of(latencies)] == ["missed", "met", ""]
     check_sheet(
         rates,
         [
@@ -293,7 +294,7 @@ def test_times_and_rates_of_a_server(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_time_memory_and_energy_of_a_server(seed):
     row = served(seed)
-    _, _, time, memory = serving.served_sheets(row, serving.NO_LIMITS)
+    _, _, time, memory = serving.served_sheets(row, NO_LIMITS)
     parts = {"communication": "exchange_s", "host": "serve_host_s", "pipeline stall": "pipeline_stall_s"}
     kernels = TIME - sum(row[name] for name in parts.values())
     check_sheet(

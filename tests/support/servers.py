@@ -15,8 +15,8 @@ PLAIN = {
     "times": 0, "ranks": 1, "slots": 1, "iteration_s": 1e-3, "row_s": 5e-6, "budget": 8192,
     "most": 1024, "capacity": 1_000_000, "mixes": False, "chunks": True, "reserves": False, "per_pass": 1.0,
     "queries": 1, "draft_s": 0.0, "in_flight": 1.0, "widest": 0.0, "last": 1.0, "eager_s": 0.0,
-    "ahead": False, "interval": 1, "balances": False, "timeout": 50, "wait_iterations": 0, "wait_tokens": 0.0,
-    "round_trip_s": 0.0,
+    "first_use_s": 0.0, "ahead": False, "interval": 1, "balances": False, "timeout": 50, "wait_iterations": 0,
+    "wait_tokens": 0.0, "round_trip_s": 0.0,
 }  # fmt: skip
 LOAD = {
     "isl": 1024.0, "osl": 1024.0, "relative_range": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,

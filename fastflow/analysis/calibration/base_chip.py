@@ -1,4 +1,4 @@
-"""The chip that a calibration goes on from, as its chip file begins: a name, or a copy of a user's file."""
+"""What a calibration goes on from, a chip or a server, as its file begins: a name, or a copy of a user's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGE = re.compile(r"^#\s*@package\b", re.MULTILINE)
 
 
 class BaseChip(NamedTuple):
-    """The beginning of a chip file."""
+    """The beginning of the file of a chip, or of a choice in another group."""
 
     defaults: list[Any]
     """Its defaults list; what it says itself comes last."""
@@ -25,8 +25,8 @@ class BaseChip(NamedTuple):
     """What it says itself, as written."""
 
 
-def base_chip(chip: str) -> BaseChip:
-    """Return the base of a file that goes on from a chip, a choice of the group `chip`; raises InputError.
+def base_chip(chip: str, group: str = "chip") -> BaseChip:
+    """Return the base of a file that goes on from a chip, or a choice of another group; raises InputError.
 
     A chip of the library is named. A user's file is copied: a defaults list has no name for a file in another
     folder, and a copy can be read wherever it lies.
@@ -40,15 +40,15 @@ def base_chip(chip: str) -> BaseChip:
         defaults.append(_SELF)
     if defaults[-1] != _SELF or _PACKAGE.search(text):
         allowed = f"a file whose defaults list ends with {_SELF}, and without @package"
-        raise InputError("chip", chip, f"{allowed}; a calibration cannot go on from others")
+        raise InputError(group, chip, f"{allowed}; a calibration cannot go on from others")
     if len(defaults) == 2 and isinstance(defaults[0], str) and is_user_file(defaults[0]):
-        defaults, inner = base_chip(defaults[0])
+        defaults, inner = base_chip(defaults[0], group)
         content = _merged(inner, content)
     return BaseChip(defaults, content)
 
 
 def extended(base: BaseChip, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a chip file that goes on from a base; sources of both are kept."""
+    """Return the content of a file that goes on from a base; sources of both are kept."""
     source = base.content.get("source")
     if source is not None and not isinstance(source, dict):
         base = base._replace(content={**base.content, "source": {"default": source}})

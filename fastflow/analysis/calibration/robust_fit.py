@@ -20,14 +20,12 @@ Model = Callable[[Floats], Floats]
 """From the values of all scalars to the predicted times of all rows [s]."""
 
 _F_SCALE = 0.1  # log residual from which a row counts as an outlier: 10%, twice the noise between sources
-_STEP = 0.01  # of a scalar, either way, in a derivative: beyond the steps of a piecewise model
 _MAX_ERROR = 0.2  # relative standard error from which a file does not determine a scalar
 _START_MARGIN = 0.02  # how far inside its bounds a start is, relative
 _AT_BOUND = 0.005  # how near a bound is the bound, relative
 _MAX_STEPS = 25
 # shares, and other scalars over the library's; the first start is the library's values
 _STARTS = ((1.0, 1.0), (0.6, 2.0), (0.9, 0.5))
-_DEFAULT_TIME = 5e-6  # [s], where the library's is 0
 
 FITTED, AT_BOUND, NOT_DETERMINED = "fitted", "at its bound", "not determined"
 
@@ -49,6 +47,20 @@ class Fit(NamedTuple):
     states: list[str]  # FITTED, AT_BOUND or NOT_DETERMINED
 
 
+class Settings(NamedTuple):
+    """What a fit knows of its model."""
+
+    step: float = 0.01
+    """Of a scalar, either way, in a derivative: beyond the steps of a piecewise model."""
+    zero_start: Floats = np.array(5e-6)
+    """Where scalars start whose figure is 0 [s], (scalars,) or one for all."""
+    max_variance: float = float("inf")
+    """Of the rows, beyond which their errors are the model's and not noise."""
+
+
+_OF_KERNELS = Settings()
+
+
 class _Minimum(NamedTuple):
     """A minimum over the scalars that are free."""
 
@@ -64,6 +76,7 @@ class _Problem(NamedTuple):
     measured: Floats
     low: Floats
     high: Floats
+    step: float
 
     def minimum(self, start: Floats, free: Bools) -> _Minimum:
         """Find a minimum over the free scalars from one start; the others are fixed."""
@@ -81,7 +94,7 @@ class _Problem(NamedTuple):
             columns = []
             for index in range(free_values.size):
                 points = []
-                for step in (-_STEP, _STEP):
+                for step in (-self.step, self.step):
                     shifted = free_values.copy()
                     shifted[index] = np.clip(
                         shifted[index] + step, self.low[free][index], self.high[free][index]
@@ -106,20 +119,29 @@ class _Problem(NamedTuple):
         return _Minimum(all_scalars(solution.x), np.asarray(solution.jac), float(solution.cost))
 
 
-def fit(model: Model, measured: Floats, library: Floats, bounds: Bounds) -> Fit:
+def fit(
+    model: Model,
+    measured: Floats,
+    library: Floats,
+    bounds: Bounds,
+    settings: Settings = _OF_KERNELS,
+) -> Fit:
     """Fit scalars to measured times.
 
     measured: [s], shape (rows,), more rows than scalars; library: the chip's figures, shape (scalars,), which
     are kept where the rows do not determine a scalar: where its relative standard error is above 20%, and the
     chip's figure explains the rows as well.
     """
-    problem = _Problem(model, measured, np.log(bounds.low), np.log(bounds.high))
+    problem = _Problem(model, measured, np.log(bounds.low), np.log(bounds.high), settings.step)
     library_x = np.log(np.clip(library, bounds.low, bounds.high))
     free = np.ones(library.size, dtype=np.bool_)
     tested = np.zeros(library.size, dtype=np.bool_)
-    best = min((problem.minimum(x, free) for x in _starts(library, bounds)), key=lambda minimum: minimum.cost)
+    best = min(
+        (problem.minimum(x, free) for x in _starts(library, bounds, settings.zero_start)),
+        key=lambda minimum: minimum.cost,
+    )
     while free.any():
-        errors, variance = _standard_errors(best, free, measured.size)
+        errors, variance = _standard_errors(best, free, measured.size, settings.max_variance)
         open_errors = np.where(free & ~tested, errors, 0.0)
         widest = int(open_errors.argmax())
         if open_errors[widest] <= _MAX_ERROR:
@@ -130,12 +152,12 @@ def fit(model: Model, measured: Floats, library: Floats, bounds: Bounds) -> Fit:
         restricted = _fixed_minimum(problem, start) if not others.any() else problem.minimum(start, others)
         if 2.0 * (restricted.cost - best.cost) <= 4.0 * variance:  # within two standard errors of the best
             best, free = restricted, others
-    return _fit(best, free, library, bounds, measured.size)
+    return _fit(best, free, library, bounds, measured.size, settings.max_variance)
 
 
-def _starts(library: Floats, bounds: Bounds) -> list[Floats]:
-    """Return the logarithms to start from, the library's values first."""
-    positive = np.where(library > 0.0, library, _DEFAULT_TIME)
+def _starts(library: Floats, bounds: Bounds, default: Floats) -> list[Floats]:
+    """Return the logarithms to start from, the library's values first; default: where these are 0."""
+    positive = np.where(library > 0.0, library, default)
     starts = []
     for number, (share, of_library) in enumerate(_STARTS):
         start = np.where(bounds.is_share, library if number == 0 else share, positive * of_library)
@@ -150,9 +172,9 @@ def _fixed_minimum(problem: _Problem, x: Floats) -> _Minimum:
     return _Minimum(x, np.empty((z.size, 0)), cost)
 
 
-def _standard_errors(minimum: _Minimum, free: Bools, rows: int) -> tuple[Floats, float]:
+def _standard_errors(minimum: _Minimum, free: Bools, rows: int, max_variance: float) -> tuple[Floats, float]:
     """Return the relative standard errors of the free scalars, NaN for others, and the rows' variance."""
-    variance = 2.0 * minimum.cost / max(rows - int(free.sum()), 1)
+    variance = min(2.0 * minimum.cost / max(rows - int(free.sum()), 1), max_variance)
     curvature = minimum.jacobian.T @ minimum.jacobian
     # a scalar that no row depends on gets a huge error instead of a division by zero
     curvature += np.eye(len(curvature)) * max(1e-12 * float(curvature.max(initial=0.0)), 1e-30)
@@ -162,13 +184,17 @@ def _standard_errors(minimum: _Minimum, free: Bools, rows: int) -> tuple[Floats,
     return errors, variance
 
 
-def _fit(minimum: _Minimum, free: Bools, library: Floats, bounds: Bounds, rows: int) -> Fit:
+def _fit(
+    minimum: _Minimum, free: Bools, library: Floats, bounds: Bounds, rows: int, max_variance: float
+) -> Fit:
     """Return the fit of every scalar; those at a bound are set to it, and left out of the standard errors."""
     values = np.exp(minimum.x)
     high = free & (values >= bounds.high * (1.0 - _AT_BOUND))
     low = free & (values <= bounds.low * (1.0 + _AT_BOUND))
     inside = free & ~high & ~low
-    errors, _ = _standard_errors(minimum._replace(jacobian=minimum.jacobian[:, inside[free]]), inside, rows)
+    errors, _ = _standard_errors(
+        minimum._replace(jacobian=minimum.jacobian[:, inside[free]]), inside, rows, max_variance
+    )
     values = np.select([~free, high, low], [library, bounds.high, bounds.at_low], values)
     states = np.select([~free, ~inside], [NOT_DETERMINED, AT_BOUND], FITTED)
     return Fit(values, errors * values, states.tolist())

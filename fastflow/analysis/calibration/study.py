@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import IO
-
 from fastflow.analysis.calibration.fitted_chip import FittedChip, calibrated_chip_text, fit_chip
+from fastflow.analysis.calibration.output_file import output_file
 from fastflow.analysis.calibration.task import CalibrationTask
 from fastflow.config.composer import Composer
-from fastflow.config.messages import path_of, pluralize
-from fastflow.engine.dataset.folder import LocalFolder, remove_empty
+from fastflow.config.messages import pluralize
 from fastflow.engine.grid.run import naming_errors
 from fastflow.engine.run.progress import SILENT, Listener
 
@@ -21,21 +18,11 @@ def fit_and_write(
 
     listener: gets every prediction of all rows; their number is not known before.
     """
-    folder = None if where is None else LocalFolder(Path(where).parent, path_of(Path(where).parent))
-    new_folders = [] if folder is None else folder.make()  # before the fit: it may not be writable
-    try:
+    with output_file(where) as write:
         with naming_errors(composer, task.planned[0].run):
             scalars, rows = pluralize(len(task.names), "scalar"), pluralize(task.fitted.size, "row")
             listener.start(f"fitting {scalars} of {task.chip} to {rows}", 0, "predictions")
             fitted = fit_chip(task, listener.advance)
         text = calibrated_chip_text(fitted)
-        if folder is not None and where is not None:
-
-            def into(file: IO[bytes]) -> None:
-                file.write(text.encode())
-
-            folder.write(Path(where).name, into)
-    except BaseException:
-        remove_empty(new_folders)
-        raise
+        write(text)
     return fitted, text

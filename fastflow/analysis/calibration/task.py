@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastflow.analysis.calibration.base_chip import BaseChip, base_chip
-from fastflow.analysis.calibration.chip_output import check_chip_output
+from fastflow.analysis.calibration.chip_output import check_output
 from fastflow.analysis.calibration.parameters import FilePoints, chosen_scalars, points_of
 from fastflow.analysis.calibration.robust_fit import draw_held_out
 from fastflow.analysis.measurements.csv_file import listed
@@ -26,7 +26,9 @@ HELD_OUT_SHARE = 0.2  # of the rows
 SEED = 0
 ROWS_OF_A_SCALAR = 5  # to fit, at least
 MAX_ROWS = 3000  # to fit, at most: enough for so few scalars
-LISTS = ("fit", "measurements")
+LISTS = ("fit", "measurements", "requests")
+"""Keys whose commas are of a list."""
+_SERVERS = "; or requests=RESULT.json, for a server"
 
 
 class CalibrationTask(NamedTuple):
@@ -70,13 +72,13 @@ def plan_calibration(
         text for text, override in zip(overrides, parsed, strict=True) if override.key_or_group not in LISTS
     ]
     leaves = composer.compose(task_overrides).leaves
-    paths = _paths(section_of(leaves, "measurements"), origin)
-    planned = [plan_file(composer, (*others, f"measurements={_quoted(path)}")) for path in paths]
+    paths = paths_of(leaves, "measurements", f"one or more CSV files{_SERVERS}", origin)
+    planned = [plan_file(composer, (*others, f"measurements={quoted(path)}")) for path in paths]
     run = planned[0].run
     is_named = run.first.leaves.get("output") is not None
     where = output if output is not None else run.output if is_named else None
     if where is not None:
-        check_chip_output(composer, run, where)
+        check_output(composer, run, where)
     _check_files(planned, origin)
     keys = [override.key_or_group for override in parsed if override.key_or_group.startswith("chip.")]
     for override in parsed:
@@ -108,18 +110,18 @@ def plan_calibration(
     ), where
 
 
-def _paths(written: Any, origin: str) -> list[str]:
-    """Return the files that a configuration names; raises InputError."""
+def paths_of(leaves: Mapping[str, Any], key: str, allowed: str, origin: str) -> list[str]:
+    """Return the files that a key of a configuration names; allowed: in words. Raises InputError."""
+    written = section_of(leaves, key)
     paths = written if isinstance(written, list) else [written]
     if not paths or not all(isinstance(path, str) and path for path in paths):
-        shown = "null" if written is None else written
-        raise InputError("measurements", shown, "one or more CSV files", origin)
+        raise InputError(key, "null" if written is None else written, allowed, origin)
     if len(set(paths)) < len(paths):
-        raise InputError("measurements", ", ".join(paths), "each file once", origin)
+        raise InputError(key, ", ".join(paths), "each file once", origin)
     return paths
 
 
-def _quoted(path: str) -> str:
+def quoted(path: str) -> str:
     """Quote a text for the override grammar."""
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", path)
     return f"'{escaped}'"

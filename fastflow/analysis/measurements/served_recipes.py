@@ -1,7 +1,7 @@
 """What the recipe of a benchmark of servers says, which its rows leave unsaid.
 
-The table `recipes` (section `serving` of conf/measurement_files.yaml) has names of words, and settings. A name
-is of a row if the row has all of its words: of its server, version, model, chip, precision and load
+The table `recipes` (section `serving` of conf/measurement_files.yaml) has names of words, and settings. A
+name is of a row if the row has all of its words: of its server, version, model, chip, precision and load
 (`words_of`). All names of a row apply, those of fewer words first. Settings are inputs, KEY=VALUE, and:
 
 - *experts=tp*: tensor parallelism shards experts; *ep*: they are distributed over the devices; *dp*: so they
@@ -26,8 +26,8 @@ TENSOR, EXPERT, DATA = LAYOUTS = ("tp", "ep", "dp")
 OF_LOAD, OF_PROMPT, OF_SPARE, OF_TWO = BUDGETS = ("load", "prompt", "spare", "twice")
 ALLOWED = {"experts": LAYOUTS, "budget": BUDGETS}
 """Settings that are no inputs, and their values."""
-UNVERSIONED, UNRANKED = "unversioned", "unranked"
-"""Words of rows that do not say their version, or their attention ranks."""
+UNVERSIONED, UNRANKED, RANKED = "unversioned", "unranked", "ranked"
+"""Words of rows that do not say their version or their attention ranks, and of rows that say the latter."""
 MANY_SPARE = 1500  # tokens (generator/rule_plugin/benchmark/*.rule of ai-dynamo/aiconfigurator)
 USUAL_BUDGET, ROUNDED, SPARE = 8192, 64, 64  # tokens (benchmarks/*_trt*.sh of SemiAnalysisAI/InferenceX)
 _WORD = re.compile(r"[a-z0-9]+")
@@ -69,11 +69,11 @@ def _setting(where: str, text: str) -> tuple[str, str]:
 
 def settings_of(recipes: Iterable[Recipe], words: frozenset[str]) -> dict[str, str]:
     """Return the settings of a row; words: its own."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for recipe in recipes:
         if recipe.words <= words:
-            found |= recipe.settings
-    return found
+            settings |= recipe.settings
+    return settings
 
 
 def budget_of(rule: str, longest: Ints, requests: Ints, verified: Ints) -> Ints:

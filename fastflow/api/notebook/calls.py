@@ -25,7 +25,14 @@ from fastflow.engine.run.progress import SILENT, Listener
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fastflow.api.notebook.results import Backtest, Calibration, Search, Sensitivity, Validation
+    from fastflow.api.notebook.results import (
+        Backtest,
+        Calibration,
+        Search,
+        Sensitivity,
+        ServerCalibration,
+        Validation,
+    )
 
 Folder = str | os.PathLike[str] | None
 _FRAME_LIMIT = "points in memory; fastflow.sweep(..., output=DIR) stores any number"
@@ -195,9 +202,10 @@ def validate(*overrides: str, output: Folder = None, config_dir: Folder = None, 
 
 def calibrate(
     *overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any
-) -> Calibration:
-    """Fit the scalars of a chip to measurements; see `fastflow.calibrate`."""
+) -> Calibration | ServerCalibration:
+    """Fit a chip to measurements, or a server to benchmarks; see `fastflow.calibrate`."""
     from fastflow.analysis.calibration.fitted_chip import error_frame, scalar_frame
+    from fastflow.analysis.calibration.servers.task import is_of_server
     from fastflow.analysis.calibration.study import fit_and_write
     from fastflow.analysis.calibration.task import LISTS, plan_calibration
     from fastflow.api.notebook.results import Calibration
@@ -205,10 +213,31 @@ def calibrate(
 
     with _open_call(overrides, choices, config_dir, output, "calibrate") as call:
         folder = None if output is None else str(output)
-        task, where = plan_calibration(call.composer, as_lists(call.overrides, LISTS), folder)
+        texts = as_lists(call.overrides, LISTS)
+        if is_of_server(call.composer, texts):
+            return _calibrate_server(call, texts, folder)
+        task, where = plan_calibration(call.composer, texts, folder)
         fitted, text = fit_and_write(call.composer, task, where, call.listener)
     path = None if where is None else Path(where)
     return Calibration(scalars=scalar_frame(fitted), errors=error_frame(fitted), text=text, path=path)
+
+
+def _calibrate_server(call: _Call, overrides: Sequence[str], output: str | None) -> ServerCalibration:
+    """Fit the host of a server to benchmarks; output: the file of the server."""
+    from fastflow.analysis.calibration.servers import fitted_server
+    from fastflow.analysis.calibration.servers.study import calibrate_server
+    from fastflow.api.notebook.results import ServerCalibration
+
+    result = calibrate_server(call.composer, overrides, output, False, call.listener)
+    fitted = result.fitted
+    return ServerCalibration(
+        runs=fitted_server.run_frame(fitted),
+        times=fitted_server.time_frame(fitted),
+        figures=fitted_server.figure_frame(fitted),
+        errors=fitted_server.error_frame(fitted),
+        text=result.text,
+        path=None if result.path is None else Path(result.path),
+    )
 
 
 def sensitivity(

@@ -13,7 +13,7 @@ from rich.markup import escape
 from fastflow.api.notebook.markup import card
 from fastflow.api.notebook.schema import axes_of, served_points
 from fastflow.config.messages import pluralize
-from fastflow.reporting.terminal import point, serving
+from fastflow.reporting.terminal import latencies, point, serving
 from fastflow.reporting.terminal.cost import TOKENS_PER_PARAMETER, cost_sheet, price_list_name
 from fastflow.reporting.terminal.digest import Digest, best_title, infeasible_lines
 from fastflow.reporting.terminal.grid_columns import present_results, shown_results, with_bands, with_winners
@@ -56,14 +56,14 @@ def point_card(frame: pd.DataFrame) -> str:
     inputs = _cost_inputs(frame, row)
     folded: list[tuple[str, Iterable[Part]]] = [("Cost", [cost_sheet(row, inputs)])]
     if serves:
-        latencies, rates, *sheets_below = serving.served_sheets(row, serving.NO_LIMITS)
+        times, rates, *sheets_below = serving.served_sheets(row, latencies.NO_LIMITS)
         chip_sheet = point.chip_sheet(row, point.num_levels(row), serving.chip_title(row))
         state = serving.stationarity_lines(row, _num_requests(frame, row))
         parts = [
             serving.title(row),
             *serving.conclusion(row, inputs),
             *state,
-            latencies,
+            times,
             rates,
             *bands,
             chip_sheet,

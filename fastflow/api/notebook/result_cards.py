@@ -146,6 +146,20 @@ def calibration_card(scalars: pd.DataFrame, errors: pd.DataFrame, path: Path | N
     return card(f"[bold]{summary(errors)}[/]", [*parts(scalars, errors), *where])
 
 
+def server_calibration_card(
+    runs: pd.DataFrame,
+    figures: pd.DataFrame,
+    times: pd.DataFrame,
+    errors: pd.DataFrame,
+    path: Path | None,
+) -> str:
+    """Return the errors, what was read, times before and after, and figures."""
+    from fastflow.reporting.terminal.server_calibration import parts, summary
+
+    where = [] if path is None else [Text(f"Server: {path}")]
+    return card(f"[bold]{summary(errors)}[/]", [*parts(runs, figures, times, errors), *where])
+
+
 def sensitivity_card(sensitivity: Sensitivity) -> str:
     """Return the parameters with the largest effect, and the number of the others."""
     from fastflow.reporting.terminal.sensitivity import parts

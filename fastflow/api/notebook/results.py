@@ -142,6 +142,44 @@ class Calibration(NamedTuple):
             return draw(self.scalars, self.errors)
 
 
+class ServerCalibration(NamedTuple):
+    """Results of `fastflow.calibrate` with `requests`: a server whose host is fitted to benchmarks.
+
+    - `runs`: DataFrame, a row per run of a benchmark: `run`, `tool`, `requests`, `failed`, how they arrive
+      (`arrivals`), and mean, p50 and p99 of lengths [tokens] and of measured times [s].
+    - `times`: DataFrame, a row per statistic of a time of each run: `measured_s`, `before_s` and `after_s`.
+    - `figures`: DataFrame, a row per figure of the host: `before`, `after` and `standard_error` [s], `state`.
+    - `errors`: DataFrame, a row per statistic of a time: mean relative errors over all runs, `before` and
+      `after`, as shares.
+    - `text`: str, the server's file, which `server=FILE.yaml` accepts.
+    - `path`: Path of the written file; None if `output` was not given.
+
+    Errors are raised by `fastflow.calibrate`.
+
+    >>> run = {"tokenizer_id": "llama", "request_rate": "inf", "max_concurrency": 1}
+    >>> run |= {"input_lens": [512] * 8, "output_lens": [64] * 8}
+    >>> run |= {"ttfts": [0.07] * 8, "itls": [[0.01] * 63] * 8}
+    >>> pd.Series(run).to_json("run.json")
+    >>> where = {"model": "llama3_8b", "chip": "h100_sxm", "system.devices": 1, "fit": "step_overhead"}
+    >>> fitted = fastflow.calibrate(server="vllm", requests="run.json", **where)
+    >>> isinstance(fitted, fastflow.ServerCalibration), fitted.figures["figure"].tolist(), fitted.path
+    (True, ['step_overhead'], None)
+    """
+
+    runs: pd.DataFrame
+    times: pd.DataFrame
+    figures: pd.DataFrame
+    errors: pd.DataFrame
+    text: str
+    path: Path | None
+
+    def _repr_html_(self) -> str:
+        """Return the errors, what was read, times before and after, and figures."""
+        from fastflow.api.notebook.result_cards import server_calibration_card
+
+        return server_calibration_card(self.runs, self.figures, self.times, self.errors, self.path)
+
+
 class Sensitivity(sensitivity.Sensitivity):
     """Results of `fastflow.sensitivity`: which parameters a result depends on.
 

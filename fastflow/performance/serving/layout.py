@@ -28,11 +28,11 @@ from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
 from fastflow.physics.parallelism.pipeline_layout import AUTO
 from fastflow.physics.parallelism.pipeline_layout import KEY as PIPELINE_LAYOUT
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, invalid_strategy, parse_column
-from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS, SAMPLER
 from fastflow.physics.workload.models.transformer.served_experts import DEEPGEMM, EXPERT_KERNELS
+from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS, SAMPLER
 from fastflow.physics.workload.ops.top_p import NO_FILTER
 from fastflow.physics.workload.precision import stored_experts
-from fastflow.schema.serving import BESIDE_TOKENS, TOP_P
+from fastflow.schema.serving import BESIDE_TOKENS, REDUNDANT, TOP_P
 
 STRATEGY, SHAPE = "parallel.strategy", "system.shape"
 
@@ -117,6 +117,9 @@ def stage_inputs(inputs: Inputs, servers: ServerLayouts) -> Columns:
         EXPERT_ROWS.name: _expert_rows(inputs, kernels),
         EXPERT_KERNELS.name: kernels,
         BESIDE_TOKENS: inputs[BESIDE_TOKENS] * servers.ranks,
+        "model.experts": np.where(
+            servers.experts > 1, inputs["model.experts"] + inputs[REDUNDANT], inputs["model.experts"]
+        ),
         SAMPLER.name: np.where(inputs["serve.sampling"] == TOP_P, inputs["server.sampler"], NO_FILTER),
         PIPELINE_LAYOUT: np.full(count, AUTO),  # servers partition layers by a rule of their own
         BACKEND: np.where(inputs["system.library"] == "none", NCCL, inputs["server.all_reduce_backend"]),

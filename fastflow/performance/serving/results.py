@@ -35,10 +35,10 @@ from fastflow.schema.scheduling import KEY as POLICY
 
 HOST = "host"
 STATIONARY = "stationary"
-_TTFT = ("ttft_median_s", "ttft_p99_s", "ttft_percentile_s")
-_TPOT = ("tpot_median_s", "tpot_p99_s", "tpot_percentile_s")
-SIMULATED = (*_TTFT, *_TPOT, "preemptions")
-"""Columns of simulated points only."""
+_PERCENTILES = ("p50", "p90", "p99", "percentile")
+_TTFT, _TPOT, _E2E = ([f"{name}_{part}_s" for part in _PERCENTILES] for name in ("ttft", "tpot", "e2e"))
+SIMULATED = (*_TTFT, *_TPOT, *_E2E[:-1], "preemptions")  # no limit is of e2e_s
+"""Columns of simulated points; the analytic form has some medians."""
 TPOT_COLUMNS = ("tpot_s", *_TPOT, "tokens_per_s_per_user")
 
 
@@ -159,7 +159,7 @@ def phases_of(scenario: ServingScenario) -> PhaseResults:
 def _refuse_invalid_results(results: PhaseResults, osl: Floats) -> PhaseResults:
     """Return results with a reason, and NaN, where a column is not finite or outside its bounds.
 
-    A request with one output token has no time per output token, and the analytic form no percentiles.
+    A request with one output token has no time per output token, and the analytic form few percentiles.
     """
     floats = {name: column for name, column in results.columns.items() if column.dtype.kind == "f"}
     if not floats:
@@ -186,7 +186,7 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
     computed = scenario.computed_tokens
     prefill = prompt_passes(scenario, 1.0 * prompts, computed, np.full(prompts.size, np.inf))
     pass_s = prefill.time + inputs["server.step_overhead"]
-    ttft = pass_s + inputs["server.request_overhead"]
+    ttft = pass_s + scenario.request_s
     columns = {
         "ttft_s": ttft, "time_s": pass_s, "requests_per_s": inputs["serve.batch"] / pass_s,
         "prefill_tokens_per_s": inputs["serve.batch"] * computed / pass_s,
@@ -245,7 +245,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     inputs, prefill, metrics = scenario.inputs, result.prefill, result.metrics
     if not metrics:
         return PhaseResults({}, result.reason)
-    layouts, servers, request = scenario.layouts, scenario.servers, inputs["server.request_overhead"]
+    layouts, servers, request = scenario.layouts, scenario.servers, scenario.request_s
     batch = np.maximum(metrics["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
     decode = decode_pass(scenario, batch, scenario.mean_context)
     host = _decode_host_s(scenario, batch)
@@ -264,7 +264,8 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     devices = _devices(scenario) + inputs["serve.prefill.devices"]
     iterations = metrics["prefill_iterations"] + metrics["decode_iterations"]
     columns: Columns = {
-        "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "requests_per_s": rate,
+        "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "e2e_s": metrics["e2e_s"] + request,
+        "requests_per_s": rate,
         "time_s": decode.time + host,
         "running_requests": metrics["decoding"], "waiting_requests": metrics["queue"],
         "transfer_s": metrics["transfer_s"],
@@ -330,7 +331,8 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     decoded, read = _work(decode, host, often), _work(prompt, np.zeros(batch.size), layouts.tensor)
     work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
-        "ttft_s": metrics["ttft_s"] + inputs["server.request_overhead"], "tpot_s": tpot,
+        "ttft_s": metrics["ttft_s"] + scenario.request_s, "tpot_s": tpot,
+        "e2e_s": metrics["e2e_s"] + scenario.request_s,
         "requests_per_s": requests_per_s, "time_s": decode.time + host,
         "running_requests": metrics["decoding"] * active * share,
         "waiting_requests": metrics["queue"] * active,
@@ -350,10 +352,10 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
 
 
 def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
-    """Return the columns of simulated points only; first tokens with the host's time, as in the mean."""
+    """Return the columns of `SIMULATED`; times from sending on with the host's time, as in their means."""
     columns = {name: metrics[name] for name in SIMULATED if name in metrics}
-    for name in columns.keys() & {*_TTFT}:
-        columns[name] = columns[name] + scenario.inputs["server.request_overhead"]
+    for name in columns.keys() & {*_TTFT, *_E2E}:
+        columns[name] = columns[name] + scenario.request_s
     for name in columns.keys() & {*_TPOT}:
         columns[name] = np.where(scenario.osl > 1.0, columns[name], np.nan)
     return columns

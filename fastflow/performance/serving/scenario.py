@@ -29,14 +29,14 @@ from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
-from fastflow.schema.serving import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY
+from fastflow.schema.serving import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, REDUNDANT
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OTHER_SECTIONS = ("serve.", "server.", VISION)
 """Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
 PASS_KEYS = (
     "server.all_reduce_backend", "server.moe_alignment", "serve.sampling", "server.sampler", MOE_BACKEND,
-    MOE_LIBRARY, BESIDE_TOKENS,
+    MOE_LIBRARY, BESIDE_TOKENS, REDUNDANT,
 )  # fmt: skip
 REQUESTS_OPEN = 1000
 """Requests of an open loop that are simulated at first."""
@@ -95,6 +95,12 @@ class ServingScenario(NamedTuple):
         """Mean tokens of a prompt that are computed, at least 1."""
         tokens: Floats = np.maximum(self.isl * (1.0 - self.loads.prefix), 1.0)
         return tokens
+
+    @property
+    def request_s(self) -> Floats:
+        """Time of the host for a request with a mean prompt, beside iterations [s]."""
+        of_request: Floats = self.inputs["server.request_overhead"]
+        return of_request + self.inputs["server.request_overhead_per_token"] * self.isl
 
     @property
     def mean_context(self) -> Floats:
@@ -300,7 +306,8 @@ def _eager_s(points: _Points) -> Floats:
     """Return the time in which a host launches the kernels of a pass with a prompt one by one [s]."""
     parts, server = points.passes.parts, points.server
     launches = parts[TOKENS_PART].launches[server, 0] + parts[PREFILL].launches[server, 0, 0]
-    return points.inputs["server.eager_launch_time"] * launches
+    eager: Floats = points.inputs["server.eager_launch_time"] * launches
+    return eager
 
 
 def _intakes(inputs: Inputs) -> Intakes:
@@ -328,7 +335,10 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         ranks=layouts.ranks,
         slots=layouts.slots,
         host=Hosts(
-            inputs["server.step_overhead"], inputs["server.step_overhead_per_request"], _eager_s(points)
+            inputs["server.step_overhead"],
+            inputs["server.step_overhead_per_request"],
+            _eager_s(points),
+            inputs["server.first_use_time"],
         ),
         intake=_intakes(inputs),
         budget=inputs["server.max_num_batched_tokens"],

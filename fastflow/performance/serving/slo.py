@@ -71,7 +71,7 @@ def _of_burst(inputs: Inputs, columns: Columns, i: int) -> str:
     108 closed loops the percentile without the burst was at most 2.4 times the median.
     """
     at_once, percentile = int(inputs["serve.concurrency"][i]), float(inputs[PERCENTILE][i])
-    if at_once == 0 or columns["ttft_median_s"][i] > 0.5 * inputs[LIMITS["ttft"]][i]:
+    if at_once == 0 or columns["ttft_p50_s"][i] > 0.5 * inputs[LIMITS["ttft"]][i]:
         return ""
     enough = requests_past_burst(at_once, percentile, int(columns["replicas"][i]))
     requests = inputs["serve.num_requests"][i] or REQUESTS * at_once

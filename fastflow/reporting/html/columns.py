@@ -27,7 +27,8 @@ _LESS_IS_BETTER = frozenset((
     "time_s", "energy_J", "site_J", "iteration_usd", "system_usd", "device_usd", "token_usd",
     "joules_per_token", "usd_per_million_tokens", "train_usd", "device_carbon_kg", "system_carbon_kg",
     "carbon_g", "carbon_g_per_token", "train_carbon_kg",
-    "power_W", "footprint_B", "ttft_s", "ttft_p99_s", "ttft_slo_s", "tpot_s", "tpot_p99_s", "tpot_slo_s",
+    "power_W", "footprint_B", "ttft_slo_s", "tpot_slo_s",
+    *(f"{name}{part}_s" for name in ("ttft", "tpot", "e2e") for part in ("", "_p50", "_p90", "_p99")),
     "train_s", "train_energy_J", "objective", "second_objective", "error",
 ))  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.table import Table as Sheet
@@ -15,11 +15,12 @@ from fastflow.core.tables import Inputs
 from fastflow.performance.serving.requests.lengths import REQUESTS, arrivals_of_files
 from fastflow.performance.serving.requests.load import longest
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
-from fastflow.performance.serving.slo import COMPARED, LIMITS, PERCENTILE, needs_requests, ordinal
+from fastflow.performance.serving.slo import PERCENTILE, needs_requests, ordinal
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
 from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
+from fastflow.reporting.terminal.latencies import Limits, latency_sheet, limits_of
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.point import chip_sheet, num_levels
 from fastflow.reporting.terminal.power_limits import device_limits, site_limit_lines
@@ -36,7 +37,6 @@ from fastflow.reporting.terminal.tables import (
     validation_lines,
 )
 
-_LATENCIES = {"ttft": "to the first token", "tpot": "per further token"}
 _RATES = (
     ("output tokens", "tokens_per_s"),
     ("  per device", "tokens_per_s_per_device"),
@@ -81,21 +81,6 @@ def show_served(
     out.print()
 
 
-class Limits(NamedTuple):
-    """Limits of `serve.slo` for a point."""
-
-    max_s: Mapping[str, float]  # of each latency [s]; 0: no limit
-    percentile: float  # of requests; 0: their mean
-
-
-NO_LIMITS = Limits(dict.fromkeys(_LATENCIES, 0.0), 0.0)
-
-
-def limits_of(inputs: Mapping[str, Any]) -> Limits:
-    """Return the limits of `serve.slo`; inputs: of one point."""
-    return Limits({name: float(inputs[LIMITS[name]]) for name in _LATENCIES}, float(inputs[PERCENTILE]))
-
-
 def title(row: Mapping[str, Any]) -> str:
     """Return the title of a point that serves."""
     return f"{point_title(row)}{', ' if row.get('dtype') else ''}{row.get('dtype') or ''}"
@@ -118,7 +103,7 @@ def served_sheets(row: Mapping[str, Any], limits: Limits, rate: float = 0.0) -> 
 
     rate: of requests at random times [1/s], 0 if unknown.
     """
-    return _latencies(row, limits), _rates(row, rate), _time(row), _memory(row)
+    return latency_sheet(row, limits), _rates(row, rate), _time(row), _memory(row)
 
 
 def stationarity_lines(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
@@ -266,31 +251,6 @@ def _lengths(inputs: Mapping[str, Any]) -> tuple[str, ...]:
         f"Requests of {isl:,.0f} tokens on average ({ranges[0]}), answers of {osl:,.0f} ({ranges[1]})",
         source,
     )
-
-
-def _latencies(row: Mapping[str, Any], limits: Limits) -> Sheet:
-    """Return the latencies as a table; the latency that a limit compares with is the last."""
-    is_simulated = any(has_value(row, f"{name}_p99_s") for name in _LATENCIES)
-    parts = {"mean": "", "median": "_median", "99%": "_p99"} if is_simulated else {"mean": ""}
-    limited = any(limit > 0.0 for limit in limits.max_s.values())
-    met_text = "[bold red]met so far[/]" if row["reason_code"] == Code.OVERLOAD.label else "met"
-    if limited:
-        compared = f"{limits.percentile:g}%" if is_simulated and limits.percentile > 0.0 else "mean"
-        compared = "median" if compared == "50%" else compared
-        parts[compared] = parts.pop(compared, "_slo")
-    allowed = [("allowed", True), ("", False)] if limited else []
-    names = [("", False), *((name, True) for name in parts), *allowed]
-    sheet = new_sheet("Time that a request takes", names)
-    for name, label_text in _LATENCIES.items():
-        if not has_value(row, f"{name}_s"):
-            continue
-        cells = [quantity(f"{name}{part}_s", row[f"{name}{part}_s"]) for part in parts.values()]
-        if limited:
-            limit = limits.max_s[name]
-            verdict = "[bold red]missed[/]" if row[COMPARED[name]] > limit else met_text
-            cells += [units.show(limit, "s"), verdict] if limit > 0.0 else ["any", ""]
-        sheet.add_row(f"{label_text} ({name}_s)", *cells)
-    return sheet
 
 
 def _rates(row: Mapping[str, Any], rate: float) -> Sheet:

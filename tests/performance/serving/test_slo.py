@@ -45,7 +45,7 @@ def test_the_limit_is_compared_with_the_percentile_of_the_key(load):
     fast = fastflow.evaluate(*load, *BOTH, "serve.slo.percentile=0,50,99,100")
     for name in TIMES:
         mean, median, p99, most = simulated[f"{name}_slo_s"]
-        assert [mean, median, p99] == [simulated[f"{name}{part}_s"][0] for part in ("", "_median", "_p99")]
+        assert [mean, median, p99] == [simulated[f"{name}{part}_s"][0] for part in ("", "_p50", "_p99")]
         assert most >= p99 >= median
         assert fast[f"{name}_slo_s"].tolist() == [fast[f"{name}_s"][0], median, p99, most]
     assert fast["simulated"].tolist()[1:] == [True] * 3
@@ -74,7 +74,9 @@ def test_a_limit_that_is_met_has_an_effect_where_there_is_its_time(load, percent
 
 def test_answers_of_one_token_have_no_time_per_further_token():
     frame = fastflow.evaluate(*CLOSED, "serve.osl=1", "serve.slo.tpot='1 us'", "serve.simulate=false,true")
-    assert frame[["tpot_slo_s", "tpot_s", "tpot_p99_s", "meets_slo"]].isna().all(axis=None)
+    lacks = ["tpot_slo_s", "tpot_s", "tpot_p50_s", "tpot_p99_s", "meets_slo"]
+    assert frame[lacks].isna().all(axis=None)
+    assert frame["e2e_s"].tolist() == frame["ttft_s"].tolist()
     assert frame["feasible"].tolist() == [True, True]
 
 
@@ -142,6 +144,23 @@ def test_a_simulation_that_takes_too_long_leaves_the_mean(compose):
     )
 
 
+@pytest.mark.parametrize("load", [CLOSED, OPEN, POOLS])
+def test_percentiles_of_simulated_points_and_medians_of_others_that_are_near(load):
+    """A request takes the time to its first token, and one per further token."""
+    frame = fastflow.evaluate(*load, "serve.simulate=false,true", "serve.length_range_ratio=0.2")
+    fast, full = (frame[frame["simulated"] == value].iloc[-1] for value in (frame["simulated"].min(), True))
+    for name in ("ttft", "tpot", "e2e"):
+        assert 0.0 < full[f"{name}_p50_s"] <= full[f"{name}_p90_s"] <= full[f"{name}_p99_s"]
+    for row in (fast, full):
+        mean = row["ttft_s"] + 47.0 * row["tpot_s"]
+        assert row["e2e_s"] == pytest.approx(mean, rel=0.02)
+    if not fast["simulated"]:
+        lacks = [f"{name}_p{share}_s" for name in ("ttft", "tpot", "e2e") for share in (90, 99)]
+        assert fast[[*lacks, "e2e_p50_s"]].isna().all()
+        assert fast["tpot_p50_s"] == pytest.approx(full["tpot_p50_s"], rel=0.08)
+        assert np.isnan(fast["ttft_p50_s"]) == (load is POOLS)
+
+
 BURST = (
     *(text for text in CLOSED if "concurrency" not in text), "serve.isl=2048", "serve.concurrency=200",
 )  # fmt: skip
@@ -151,7 +170,7 @@ BURST = (
 def test_the_reason_names_the_first_burst_and_requests_that_pass_over_it(percentile):
     load = (*BURST, f"serve.slo.percentile={percentile}")
     burst = fastflow.evaluate(*load, "serve.slo.ttft='1 s'").iloc[0]
-    limit = 0.5 * (2.0 * burst["ttft_median_s"] + burst["ttft_slo_s"])
+    limit = 0.5 * (2.0 * burst["ttft_p50_s"] + burst["ttft_slo_s"])
     load = (*load, f"serve.slo.ttft='{limit} s'")
     late = fastflow.evaluate(*load).iloc[0]
     assert not late["feasible"]

@@ -222,3 +222,19 @@ def test_an_open_loop_without_rate_needs_a_file_with_arrivals(requests):
     for file in ((), (requests([(5, 5)]),)):
         grid = fastflow.evaluate(*POINT, *file, "serve.concurrency=0")
         assert "serve.lengths with times of arrival" in grid["reason"][0]
+
+
+@pytest.mark.parametrize("strategy", ["TP-1", "TP-1-d2"])
+def test_a_closed_loop_of_all_requests_of_a_file_has_its_order(requests, strategy):
+    """The last request alone has a long answer: it ends long after the others, as it would not elsewhere."""
+    pairs = [(600, 20)] * 38 + [(600, 2000)] * 2
+    devices = 2 if strategy == "TP-1-d2" else 1
+    loop = (
+        f"parallel.strategy={strategy}", f"system.devices={devices}", "serve.concurrency=4",
+        "serve.simulate=true", "serve.num_requests=40",
+    )  # fmt: skip
+    last = fastflow.evaluate(*POINT, *loop, requests(pairs)).iloc[0]
+    first = fastflow.evaluate(*POINT, *loop, requests(pairs[::-1], "first.csv")).iloc[0]
+    drawn = fastflow.evaluate(*POINT, *loop[:-1], "serve.num_requests=41", requests(pairs)).iloc[0]
+    assert first["requests_per_s"] > 1.05 * last["requests_per_s"]
+    assert first["requests_per_s"] != drawn["requests_per_s"]

@@ -101,7 +101,7 @@ def test_one_point_tells_its_latencies_rates_limits_and_memory(cli):
     first, further = words(out, "to the first token"), words(out, "per further token")
     assert (first[-1], further[-1]) == ("missed", "met")
     assert f"{row['ttft_p99_s'] * 1e3:.3g}" in first
-    assert f"{row['tpot_median_s'] * 1e3:.3g}" in further
+    assert f"{row['tpot_p50_s'] * 1e3:.3g}" in further
     assert (
         words(out, "requests in flight")[-7:]
         == f"the KV cache has room for {row['max_concurrent_requests']:,.0f}".split()

@@ -21,6 +21,7 @@ from fastflow.analysis.measurements.served_recipes import (
     BUDGETS,
     DATA,
     EXPERT,
+    RANKED,
     TENSOR,
     UNRANKED,
     UNVERSIONED,
@@ -49,7 +50,7 @@ class ServedPoints(ServedRuns):
     keys_of_columns: ClassVar[Mapping[str, str]] = {
         "isl": "serve.isl", "osl": "serve.osl", "gemm_quant_mode": DTYPE, "moe_quant_mode": EXPERTS,
     }  # fmt: skip
-    other_columns = (
+    other_columns: ClassVar[tuple[str, ...]] = (
         "system", "model", "precision", "mode", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "backend",
         "backend_version", *keys_of_columns,
     )  # fmt: skip
@@ -63,7 +64,7 @@ class ServedPoints(ServedRuns):
     error_groups = ("part", "system", "model", "backend", "concurrency", "mode")
     choices = SERVED_CHOICES
     range_ends: ClassVar[Mapping[str, tuple[int, ...]]] = {"concurrency": (8, 32, 128, 512)}
-    alias_tables = (
+    alias_tables: ClassVar[tuple[str, ...]] = (
         "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts", "connections",
         "recipes",
     )  # fmt: skip
@@ -75,15 +76,15 @@ class ServedPoints(ServedRuns):
         super().__init__(rows._replace(measured=_MILLI * rows.measured), options)
         names = self._cells("model")
         servers = self._read_names(names, self._cells("backend"), "backend")
+        texts = [" ".join(words) for words in zip(servers, names, strict=True)]
+        self._set_input(
+            _BATCH, self._converted("connections", _BATCH, self._match_names("connections", texts))
+        )
         self.settings = self._read_recipes(names, servers)
         self._read_layout()
         self._read_types(names, servers)
         self._read_lengths(names)
         self._apply_recipes()
-        texts = [" ".join(words) for words in zip(servers, names, strict=True)]
-        self._set_input(
-            _BATCH, self._converted("connections", _BATCH, self._match_names("connections", texts))
-        )
         self._set_input("serve.simulate", np.ones(self.rows, np.bool_))
         self._add_throughput()
 
@@ -91,15 +92,18 @@ class ServedPoints(ServedRuns):
         """Return the settings of each row's recipe."""
         recipes = recipes_of(self.tables["recipes"], f"{self.section}.recipes")
         versions = [text or UNVERSIONED for text in self._cells("backend_version")]
-        unranked = ["" if text else UNRANKED for text in self._cells("attention_dp")]
-        cells = (self._cells(name) for name in (self.device_column, "precision"))
-        texts = zip(names, servers, versions, *cells, unranked, strict=True)
-        columns = {name: self._whole_numbers(name) for name in ("isl", "osl", "tp")}
-        columns["dp"] = self._whole_numbers("attention_dp")
+        cells = (self._cells(name) for name in (self.device_column, "precision", "mode"))
+        texts = zip(names, servers, versions, *cells, self._unranked(), strict=True)
+        columns: dict[str, Floats | Ints] = {name: self._lengths(name) for name in ("isl", "osl")}
+        columns |= {"tp": self._whole_numbers("tp"), "dp": self._whole_numbers("attention_dp")}
         columns["c"] = self._whole_numbers("concurrency") * columns["dp"]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         words = [words_of(*row) for row in zip(texts, rows, strict=True)]
         return [settings_of(recipes, row) for row in words]
+
+    def _unranked(self) -> list[str]:
+        """Return the word of rows that do not say their attention ranks, "" for others."""
+        return ["" if text else UNRANKED for text in self._cells("attention_dp")]
 
     def _read_layout(self) -> None:
         """Read the strategy: experts are sharded over expert-parallel ranks, or by tensor parallelism.
@@ -167,8 +171,10 @@ class ServedPoints(ServedRuns):
     def _read_lengths(self, names: list[str]) -> None:
         """Read the lengths of requests, the range of lengths, and the number of distinct prompts."""
         isl, osl = (self._lengths(name) for name in ("isl", "osl"))
+        said = ("" if word else RANKED for word in self._unranked())
+        texts = [" ".join(words) for words in zip(names, said, strict=True)]
         self._set_input(
-            _LENGTH_RANGE, self._converted("spreads", _LENGTH_RANGE, self._match_names("spreads", names))
+            _LENGTH_RANGE, self._converted("spreads", _LENGTH_RANGE, self._match_names("spreads", texts))
         )
         length_range = self._values(_LENGTH_RANGE)
         for key, longest in (("serve.isl", isl), ("serve.osl", osl)):

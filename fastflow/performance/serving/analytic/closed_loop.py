@@ -14,7 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
-from fastflow.performance.serving.analytic.intake import return_of, trip_passes
+from fastflow.performance.serving.analytic.first_tokens import (
+    FirstTokens,
+    Intervals,
+    Prompts,
+    add_even_groups,
+    add_random_groups,
+    first_tokens_of,
+    sum_of,
+)
+from fastflow.performance.serving.analytic.intake import Return, return_of, share_of_waits, trip_passes
 from fastflow.performance.serving.analytic.mean_request import (
     Group,
     Request,
@@ -38,6 +47,8 @@ from fastflow.performance.serving.simulator.scheduler import Batch
 FEW_WAIT = 1.02
 """Requests of a closed loop over those that run, up to which hardly any wait for room in the batch."""
 _CYCLES = 12  # with separate terms; the last one stands for all that follow
+_WAITS = 4  # intervals of the rest of an iteration after a round trip
+_LEAST = 1e-6  # least share of requests with a wait
 
 
 class _Loop(NamedTuple):
@@ -56,6 +67,14 @@ class _Loop(NamedTuple):
     pass_s: float  # such a pass without prompts [s]
     returning: float  # share of requests for which the batch waits: those after the burst, or none
     together: float  # share of requests whose ends leave the slot idle
+
+
+class _Ends(NamedTuple):
+    """Ends of a cycle's requests, which the next ones follow."""
+
+    span: float  # passes over which they are uniform
+    drifted: float  # share whose times are random
+    group_size: float  # requests that end together, mean over requests
 
 
 class _Cycle(NamedTuple):
@@ -89,8 +108,10 @@ def closed_loop_metrics(
     return SlotMetrics(
         ttft=queued + returned + cycle.ttft,
         tpot=tpot_of(request, answer, cycle.shared),
+        answer=answer if request.gaps > 0.0 else 0.0,
         wait=queued + returned + cycle.wait,
         queued=queued,
+        behind=0.0,
         sensitivity=0.0,
         makespan=_makespan(times, batch, request, loop, length, cycle.stall, relative_range),
         busy=1.0 - loop.together * away / length,
@@ -101,6 +122,97 @@ def closed_loop_metrics(
 
 
 @lean_kernel
+def closed_loop_first_tokens(
+    times: PassTimes,
+    batch: Batch,
+    request: Request,
+    relative_range: float,
+    at_once: float,
+    requests: float,
+    queued: float,
+    intervals: Intervals,
+) -> FirstTokens:
+    """Return the times to first token of a slot's requests, of the burst and of later cycles.
+
+    queued: until the batch has room, mean [s]: few requests wait. intervals: overwritten.
+    """
+    loop = _loop(times, batch, request, relative_range, at_once, requests)
+    returns = Return(0.0, 0.0, 1.0, 0.0)
+    if loop.returning > 0.0:
+        returns = return_of(batch, loop.pass_s, 1.0 - loop.together)
+    intervals.used[0] = 0
+    decoding = _decoding_in_burst(batch, request, loop.rank)
+    prompts = Prompts(decoding, loop.running - 1.0, 0.0, 0.0)
+    add_even_groups(times, batch, request, prompts, min(1.0, loop.cycles), intervals)
+    burst, cycle = sum_of(intervals), 1.0
+    while cycle < loop.cycles:  # the second and the third one, and those that follow
+        stop = cycle + 1.0 if cycle < 3.0 else loop.cycles
+        weight = min(stop, loop.cycles) - cycle
+        spread = _ends_of(loop, 0.5 * (cycle + stop - 1.0))
+        decoding = max(0.0, loop.rank - prompts_on_rank(batch, spread.group_size)) * loop.decoding_share
+        if batch.ranks > 1:  # most decode on a rank without prompts
+            decoding = min(loop.rank, loop.running - spread.group_size) * loop.decoding_share
+        _add_later(times, batch, request, loop, spread, returns, decoding, weight, intervals)
+        cycle = stop
+    return first_tokens_of(intervals, queued, burst)
+
+
+@lean_kernel
+def _add_later(
+    times: PassTimes,
+    batch: Batch,
+    request: Request,
+    loop: _Loop,
+    ends: _Ends,
+    returns: Return,
+    decoding: float,
+    weight: float,
+    intervals: Intervals,
+) -> None:
+    """Add the times of requests that follow others; decoding: requests of a rank that decode meanwhile."""
+    ahead = 1.0 if batch.intake.ahead else 0.0
+    waits = 0  # intervals of the waits of requests that come while others run
+    if returns.wait > 0.0:
+        waits = _WAITS if returns.away > 0.0 else 1
+    for i in range(waits + 1):
+        share, low, high = 1.0, 0.0, 0.0
+        if waits > 0:
+            share = returns.busy if i < waits else 1.0 - returns.busy
+        if i < waits:
+            low = high = ahead * returns.pass_s
+        if i < waits and returns.away > 0.0:
+            share *= share_of_waits(returns, i / waits, (i + 1.0) / waits)
+            low, high = low + returns.pass_s * i / waits, high + returns.pass_s * (i + 1.0) / waits
+        if share < _LEAST:
+            continue
+        prompts = Prompts(decoding, ends.group_size - 1.0, low, high)
+        add_random_groups(times, batch, request, prompts, weight * share * ends.drifted, intervals)
+        together = min(loop.running, max(1.0, loop.running / ends.span))
+        prompts = Prompts(decoding, together - 1.0, low, high)
+        add_even_groups(times, batch, request, prompts, weight * share * (1.0 - ends.drifted), intervals)
+
+
+@lean_kernel
+def _ends_of(loop: _Loop, cycle: float) -> _Ends:
+    """Return how the ends of a cycle's requests are distributed; cycle: 0 is the burst's."""
+    span = min(loop.most, np.sqrt(loop.width**2 + cycle * loop.drift**2))
+    drifted = 1.0 - (loop.width / span) ** 2 if span > loop.width else 0.0
+    return _Ends(span, drifted, min(loop.running, max(1.0, (loop.running - drifted) / span + drifted)))
+
+
+@lean_kernel
+def is_single_iteration(batch: Batch, request: Request, rank: float) -> bool:
+    """Say whether all prompts of a burst fit into an iteration; rank: prompts of a rank."""
+    return bool(rank * request.prompt * (1.0 + request.half_range) <= batch.budget)
+
+
+@lean_kernel
+def _decoding_in_burst(batch: Batch, request: Request, rank: float) -> float:
+    """Return how many requests of a rank decode in the iterations of the burst, mean; none if it is one."""
+    return 0.0 if is_single_iteration(batch, request, rank) else 0.5 * (rank - 1.0)
+
+
+@lean_kernel
 def _loop(
     times: PassTimes, batch: Batch, request: Request, relative_range: float, at_once: float, requests: float
 ) -> _Loop:
@@ -108,7 +220,7 @@ def _loop(
     cycles, rank = requests / running, max(1.0, running / batch.ranks)
     width, decoding_share, delay = 1.0, 1.0, 0.0
     if batch.mixes:
-        width = group_of(times, batch, request, 0.5 * (rank - 1.0), rank).passes
+        width = group_of(times, batch, request, _decoding_in_burst(batch, request, rank), rank).passes
         # a cycle has iterations for all prompts, whose number depends on decoding requests
         for _ in range(3):
             passes = group_of(times, batch, request, rank * decoding_share, rank).passes
@@ -167,8 +279,8 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     that follow the request come before its end.
     """
     ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
-    group = group_of(times, batch, request, 0.5 * (loop.rank - 1.0), loop.rank)
-    span, group_size = loop.width, loop.running  # passes over which ends are uniform; prompts in a group
+    group = group_of(times, batch, request, _decoding_in_burst(batch, request, loop.rank), loop.rank)
+    group_size = loop.running  # prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
         cycles_left = loop.cycles - cycle
         weight = (cycles_left if cycle == _CYCLES - 1 else min(1.0, cycles_left)) / loop.cycles
@@ -186,9 +298,7 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
         wait += weight * (queued + group.wait)
         shared += 0.0 if batch.mixes else weight * stall_of_group
         groups += weight / group_size
-        span = min(loop.most, np.sqrt(loop.width**2 + (cycle + 1) * loop.drift**2))
-        drifted = 1.0 - (loop.width / span) ** 2 if span > loop.width else 0.0
-        group_size = min(loop.running, max(1.0, (loop.running - drifted) / span + drifted))
+        group_size = _ends_of(loop, cycle + 1.0).group_size
         group = _group(times, batch, request, loop, group_size)
         if cycles_left > 1.0:
             added += 0.5 * max(0.0, loop.running / group_size - 1.0) * group.total

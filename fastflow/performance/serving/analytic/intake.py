@@ -17,7 +17,9 @@ class Return(NamedTuple):
     """What follows the end of a request of a closed loop, until an iteration has the next one."""
 
     away: float  # until it is sent to the server [s]
-    wait: float  # from there [s]
+    wait: float  # from there, mean [s]
+    busy: float  # share of requests that come while others run
+    pass_s: float  # iterations that they wait for [s]
 
 
 @lean_kernel
@@ -39,7 +41,14 @@ def return_of(batch: Batch, pass_s: float, busy: float) -> Return:
     passes = 1.0 if batch.intake.ahead else 0.0
     if away > 0.0:
         passes += 1.0 / (1.0 - np.exp(-pass_s / away))
-    return Return(away, busy * max(0.0, passes * pass_s - away))
+    return Return(away, busy * max(0.0, passes * pass_s - away), busy, pass_s)
+
+
+@lean_kernel
+def share_of_waits(returns: Return, start: float, stop: float) -> float:
+    """Return which share of round trips end so long before the end of an iteration; both in iterations."""
+    ends = returns.pass_s / returns.away
+    return float((np.exp(ends * (stop - 1.0)) - np.exp(ends * (start - 1.0))) / (1.0 - np.exp(-ends)))
 
 
 @lean_kernel

@@ -136,11 +136,11 @@ def pass_parts(
     times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float, tokens: float
 ) -> Parts:
     """Return the times of an iteration with some decoding requests and prompts of every rank."""
-    return _parts_of_ranks(times, batch, request, decoding, prompts, tokens, 1.0)
+    return parts_of_ranks(times, batch, request, decoding, prompts, tokens, 1.0)
 
 
 @lean_kernel
-def _parts_of_ranks(
+def parts_of_ranks(
     times: PassTimes,
     batch: Batch,
     request: Request,
@@ -221,10 +221,10 @@ def _integer_group(
     passes = _mean_ceiling(tokens / room, request.half_range * request.prompt / room * np.sqrt(prompts))
     last_tokens = tokens - (passes - 1.0) * room
     last_prompts = max(1.0, last_tokens / request.prompt)
-    last = _parts_of_ranks(times, batch, request, mixed, last_prompts, last_tokens, share)
+    last = parts_of_ranks(times, batch, request, mixed, last_prompts, last_tokens, share)
     full_s, last_s, parts = 0.0, total_time(last), last
     if passes > 1.0:
-        full = _parts_of_ranks(times, batch, request, mixed, max(1.0, room / request.prompt), room, share)
+        full = parts_of_ranks(times, batch, request, mixed, max(1.0, room / request.prompt), room, share)
         full_s, parts = total_time(full), add_scaled(last, full, passes - 1.0)
     in_last = min(1.0, max(1.0, np.floor(last_tokens / request.prompt)) / prompts)
     ends = min(passes, _mean_end(prompts, request.prompt / room, request.half_range))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
+from fastflow.performance.serving.analytic.first_tokens import Intervals, Prompts, add_random_groups
 from fastflow.performance.serving.analytic.mean_request import (
     Group,
     Request,
@@ -34,6 +35,7 @@ from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import Batch
 
 _HALVINGS = 25  # of the range of running requests: to 1 / 3e7
+_WAITS = 4  # intervals of the rest of an iteration
 _DOUBLINGS = 10  # from the fewest requests that are tried to a full batch
 
 
@@ -42,8 +44,13 @@ class _RequestTimes(NamedTuple):
 
     length: float  # from its first to its last token [s]
     wait: float  # for iterations before the first with its prompt [s]
+    behind: float  # of the wait, for prompts that fill iterations [s]
     at_first: float  # of the length, time of prompts right after its prompt [s]
     group_size: float  # prompts that are computed together, in the slot
+    mixed_share: float  # of time: iterations with prompts
+    mixed_s: float  # such an iteration [s]
+    next_mixed: float  # share of iterations with prompts of those that follow one in which a request comes
+    pass_s: float  # another one [s]
 
 
 class _Range(NamedTuple):
@@ -55,9 +62,11 @@ class _Range(NamedTuple):
 
 @lean_kernel
 def open_loop_metrics(
-    times: PassTimes, batch: Batch, request: Request, rate: float, requests: float
+    times: PassTimes, batch: Batch, request: Request, rate: float, requests: float, intervals: Intervals
 ) -> SlotMetrics:
     """Return the metrics of a slot's requests; rate: of the slot [1/s]; requests: total.
+
+    intervals: overwritten with those of times to first token.
 
     Where the rate exceeds what the server carries, makespan is inf, and the other metrics are undefined.
     """
@@ -65,7 +74,9 @@ def open_loop_metrics(
     bracket = _bracket(times, batch, request, rate, max_running)
     if bracket.high > max_running:
         group = group_of(times, batch, request, 1.0, 1.0)
-        return SlotMetrics(0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, max_running / batch.ranks, 1.0, group)
+        return SlotMetrics(
+            0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, max_running / batch.ranks, 1.0, group
+        )
     low, high = bracket.low, bracket.high
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -85,11 +96,15 @@ def open_loop_metrics(
         max_running / batch.ranks, rate * typical.length / max_running, arrivals, services, typical.length
     )
     start = typical.wait + queued
+    intervals.used[0] = 0
+    _add_first_tokens(times, batch, request, high, typical, intervals)
     return SlotMetrics(
         ttft=start + group.completion,
         tpot=tpot_of(request, typical.length, typical.at_first),
+        answer=typical.length if request.gaps > 0.0 else 0.0,
         wait=start + group.wait,
         queued=queued,
+        behind=typical.behind,
         sensitivity=sensitivity,
         makespan=requests / rate,
         busy=1.0 - np.exp(-rate * (typical.length + group.completion)),
@@ -97,6 +112,66 @@ def open_loop_metrics(
         group_size=typical.group_size,
         group=group,
     )
+
+
+@lean_kernel
+def _add_first_tokens(
+    times: PassTimes,
+    batch: Batch,
+    request: Request,
+    others: float,
+    typical: _RequestTimes,
+    intervals: Intervals,
+) -> None:
+    """Add the times to first token of a slot's requests: after the rest of an iteration, if one is running.
+
+    others: requests that run.
+    """
+    decoding, mixed = 1.0 + (others - _fewer_others(batch, others)) / batch.ranks, typical.mixed_share
+    prompts, mixed_next = _others_in(batch.slots, typical.group_size - 1.0), typical.next_mixed
+    busy = (1.0 - mixed) * _finds_others(batch.slots, others)
+    idle = Prompts(0.0, prompts, 0.0, 0.0)
+    add_random_groups(times, batch, request, idle, 1.0 - mixed - busy, intervals)
+    for i in range(_WAITS):
+        for share, iteration_s in ((busy, typical.pass_s), (mixed, typical.mixed_s)):
+            first, last = iteration_s * i / _WAITS, iteration_s * (i + 1) / _WAITS
+            if not batch.intake.ahead:
+                group = Prompts(decoding, prompts, first, last)
+                add_random_groups(times, batch, request, group, share / _WAITS, intervals)
+                continue
+            for part, next_s in ((1.0 - mixed_next, typical.pass_s), (mixed_next, typical.mixed_s)):
+                group = Prompts(decoding, prompts, first + next_s, last + next_s)
+                add_random_groups(times, batch, request, group, share * part / _WAITS, intervals)
+
+
+@lean_kernel
+def _finds_others(slots: int, others: float) -> float:
+    """Return how probable it is that a slot has requests when one is sent; others: their mean number."""
+    return _at_least(slots, others * slots)
+
+
+@lean_kernel
+def _others_in(slots: int, mean: float) -> float:
+    """Return how many requests of a slot are sent in a time after another one; mean: in any such time.
+
+    Slots take turns, so the times between two requests of a slot have an Erlang distribution.
+    """
+    if slots == 1:
+        return mean
+    total = 0.0
+    for others in range(1, 4):
+        total += _at_least(others * slots, mean * slots)
+    return total
+
+
+@lean_kernel
+def _at_least(least: int, mean: float) -> float:
+    """Return how probable it is that a Poisson number is at least a number."""
+    term, total = np.exp(-mean), 0.0
+    for i in range(least):
+        total += term
+        term *= mean / (i + 1.0)
+    return float(max(0.0, 1.0 - total))
 
 
 @lean_kernel
@@ -135,20 +210,6 @@ def _fewer_others(batch: Batch, others: float) -> float:
 
 
 @lean_kernel
-def _idle_share(batch: Batch, others: float) -> float:
-    """Return the share of requests that come to an idle slot; others: its running requests, mean.
-
-    Slots take turns: a slot is idle where fewer than a round of requests came while its last one ran.
-    """
-    arrivals = batch.slots * others
-    term, total = np.exp(-arrivals), 0.0
-    for i in range(batch.slots):
-        total += term
-        term *= arrivals / (i + 1.0)
-    return float(total)
-
-
-@lean_kernel
 def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, group_size: float) -> Group:
     """Return the times of some prompts of a slot that are computed together."""
     prompts, share = prompts_on_rank(batch, group_size), share_of_ranks(batch, group_size)
@@ -164,10 +225,10 @@ def _request_times(
     group = _group(times, batch, request, decoding, 1.0)
     # prompts of an iteration
     capacity = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks
-    prompt_s, group_size, window = total_time(group.parts), 1.0, pass_s
+    prompt_s, group_size, mixed_share = total_time(group.parts), 1.0, 0.0
     if rate * prompt_s / capacity >= FULL:
-        return _RequestTimes(np.inf, np.inf, np.inf, np.inf)
-    busy = 1.0 - _idle_share(batch, others)
+        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, 1.0, np.inf)
+    busy = _finds_others(batch.slots, others)
     for _ in range(4):  # prompts in a group and the length of iterations depend on each other
         mixed_s = total_time(group.parts)
         mixed_share = min(1.0, rate * mixed_s / group_size)  # of time: iterations with prompts
@@ -179,17 +240,16 @@ def _request_times(
         group = _group(times, batch, request, decoding, group_size)
     share = rate * group.total / group_size
     if share >= FULL:
-        return _RequestTimes(np.inf, np.inf, np.inf, np.inf)
-    next_s = pass_s + (1.0 - np.exp(-rate * window)) * (total_time(group.parts) / group.passes - pass_s)
-    ahead_s = busy * next_s if batch.intake.ahead else 0.0
-    wait = (
-        0.5 * window
-        + ahead_s
-        + wait_for(capacity, rate * prompt_s / capacity, 1.0, request.half_range**2 / 3.0, prompt_s)
-    )
+        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, 1.0, np.inf)
+    services = request.half_range**2 / 3.0
+    behind = wait_for(capacity, rate * prompt_s / capacity, 1.0 / batch.slots, services, prompt_s)
     group_stall = 0.0 if batch.mixes else group.total - group.completion
     at_first = (share * group.total + group_stall) / (1.0 - share)
     # the next prompt of a slot is later than a random one
     fewer_s = 0.5 * _fewer_others(batch, others) * group.total / group_size
-    length = (request.passes * pass_s - fewer_s) / (1.0 - share) + at_first
-    return _RequestTimes(max(request.passes * pass_s, length), wait, at_first, group_size)
+    length = max(request.passes * pass_s, (request.passes * pass_s - fewer_s) / (1.0 - share) + at_first)
+    mixed_s = total_time(group.parts) / group.passes
+    next_mixed, wait = 1.0 - np.exp(-rate * window), 0.5 * window + behind
+    if batch.intake.ahead:
+        wait += busy * (pass_s + next_mixed * (mixed_s - pass_s))
+    return _RequestTimes(length, wait, behind, at_first, group_size, mixed_share, mixed_s, next_mixed, pass_s)

@@ -20,8 +20,10 @@ class SlotMetrics(NamedTuple):
 
     ttft: float  # from sending to the first token [s]
     tpot: float  # time per token after the first [s]
+    answer: float  # from the first to the last token [s]
     wait: float  # until a request starts [s]
     queued: float  # of the wait, until the batch has room [s]
+    behind: float  # of the wait, for prompts that fill iterations [s]
     sensitivity: float  # further running requests for each additional one
     makespan: float  # until all have ended [s]; inf: the rate exceeds what the server carries
     busy: float  # share of the makespan with requests

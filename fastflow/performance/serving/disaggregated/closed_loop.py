@@ -1,9 +1,9 @@
 """The analytic form of a closed loop on disaggregated servers: when a request ends, the next one is sent.
 
-All concurrent requests are in either pool, in transfer, or wait: for decode where they exceed its batches,
-and then for prefill where its memory is full of waiting requests. The first burst has separate terms. Where
-lengths are equal, requests whose caches arrive within an iteration of decode end together, and the next
-requests arrive together.
+All concurrent requests are in either pool, in transfer, on their round trip, or wait: for decode where they
+exceed its batches, and then for prefill where its memory is full of waiting requests. The first burst has
+separate terms. Where lengths are equal, requests whose caches arrive within an iteration of decode end
+together, and the next requests arrive together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def closed_loop_means(
     """Return the metrics of a closed loop."""
     max_decoding = decode.ranks * max_running(decode, at_once)
     most, varies = min(at_once, max_decoding), min(1.0, 2.0 * decode.request.half_range)
-    rank_requests, least = at_once / prefill.ranks, 1.0
+    rank_requests, least, away = at_once / prefill.ranks, 1.0, prefill.batch.intake.round_trip_s
     if relative_range == 0.0:
         least = _least_together(prefill, decode, transfer, most, rank_requests)
     running, decoding_s = 0.0, 0.0
@@ -48,7 +48,7 @@ def closed_loop_means(
         rate = _prompts_alone(prefill, at_once, varies, least)
     prompt = prompt_times(prefill, rate, varies, least)
     mean_transfer_s = mean_transfer_time(transfer, rate, prompt.group_size / prefill.batch.ranks)
-    waiting = at_once / rate - prompt.prefill - mean_transfer_s - decoding_s
+    waiting = at_once / rate - away - prompt.prefill - mean_transfer_s - decoding_s
     burst = group_of(prefill.times, prefill.batch, prefill.request, 0.0, max(1.0, rank_requests))
     share = at_once / requests
     admission, room = 0.0, 0.0
@@ -64,7 +64,7 @@ def closed_loop_means(
     blocked = max(0.0, at_once - max_decoding - room) if has_answers else 0.0
     burst_ttft = burst.completion + 0.5 * blocked * blocked / (at_once * rate)
     later_ttft = queue + prompt.prefill
-    makespan = requests / rate + max(0.0, burst.total - queue - prompt.prefill)
+    makespan = requests / rate - away + max(0.0, burst.total - queue - prompt.prefill)
     if relative_range > 0.0:
         last = _last_decoding_time(decode, relative_range, running)
         makespan = (requests - at_once) / rate + later_ttft + mean_transfer_s + admission + last
@@ -74,11 +74,14 @@ def closed_loop_means(
         refused=TAKEN,
         ttft=share * burst_ttft + (1.0 - share) * later_ttft,
         tpot=tpot_of(decode.request, decoding_s, mean_transfer_s + admission),
+        answer=decoding_s + mean_transfer_s + admission if has_answers else 0.0,
         requests_per_s=served,
         decoding=decoding,
         queue=served * (share * (burst_ttft - prompt.prefill) + (1.0 - share) * queue),
         transfer=mean_transfer_s,
         admission=admission,
+        queued=queue,
+        group_size=prompt.group_size,
         iterations=iterations_of(prefill, decode, prompt, served, requests, running),
     )
 
@@ -102,13 +105,13 @@ def _least_together(prefill: Pool, decode: Pool, transfer: Transfer, decoding: f
 def _num_decoding(
     prefill: Pool, decode: Pool, transfer_s: float, at_once: float, most: float, varies: float, least: float
 ) -> float:
-    """Return how many of the concurrent requests decode: the others are in prefill, or in transfer."""
-    low, high = 0.0, most
+    """Return how many of the concurrent requests decode: others are in prefill, in transfer, or away."""
+    low, high, away = 0.0, most, prefill.batch.intake.round_trip_s
     for step in range(HALVINGS):
         middle = high if step == 0 else 0.5 * (low + high)
         rate = middle / (decoding_time(decode, middle) + transfer_s)
         prompt = prompt_times(prefill, rate, varies, least)
-        if middle + rate * (prompt.wait + prompt.prefill) > at_once:
+        if middle + rate * (away + prompt.wait + prompt.prefill) > at_once:
             high = middle
         else:
             low = middle
@@ -121,11 +124,12 @@ def _num_decoding(
 def _prompts_alone(pool: Pool, at_once: float, varies: float, least: float) -> float:
     """Return the rate of requests whose prompts only are computed [1/s]."""
     most = max(1.0, room_of(pool.batch, pool.request, 0.0) / pool.request.prompt)
+    away = pool.batch.intake.round_trip_s
     low, high = 0.0, pool.ranks * most / group_of(pool.times, pool.batch, pool.request, 0.0, most).total
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         prompt = prompt_times(pool, middle, varies, least)
-        if middle * (prompt.wait + prompt.prefill) > at_once:
+        if middle * (away + prompt.wait + prompt.prefill) > at_once:
             high = middle
         else:
             low = middle

@@ -42,7 +42,7 @@ def open_loop_means(
     if prompt.wait == np.inf or decoding_time(decode, max_decoding) * rate > max_decoding:
         most = min(rate * 0.999 / prompt.load, max_decoding / max(decoding_time(decode, max_decoding), TINY))
         iterations = iterations_of(prefill, decode, prompt, most, requests, max_decoding)
-        return PoolMeans(TOO_MANY, 0.0, 0.0, most, 0.0, 0.0, 0.0, 0.0, iterations)
+        return PoolMeans(TOO_MANY, 0.0, 0.0, 0.0, most, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, iterations)
     low, high = 0.0, max_decoding
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
@@ -59,10 +59,13 @@ def open_loop_means(
         refused=TAKEN,
         ttft=prompt.wait + prompt.prefill,
         tpot=tpot_of(decode.request, decoding_s, mean_transfer_s + admission),
+        answer=decoding_s + mean_transfer_s + admission if decode.request.gaps > 0.0 else 0.0,
         requests_per_s=rate,
         decoding=rate * decoding_s,
         queue=rate * prompt.wait,
         transfer=mean_transfer_s,
         admission=admission,
+        queued=prompt.queued,
+        group_size=prompt.group_size,
         iterations=iterations_of(prefill, decode, prompt, rate, requests, high),
     )

@@ -38,11 +38,14 @@ class PoolMeans(NamedTuple):
     refused: int  # TAKEN, or TOO_MANY, with the highest requests_per_s
     ttft: float
     tpot: float
+    answer: float  # from the first to the last token [s]
     requests_per_s: float
     decoding: float
     queue: float
     transfer: float
     admission: float  # wait for it
+    queued: float  # until earlier prompts are computed
+    group_size: float  # prompts of a unit that are computed together (no time)
     iterations: IterationCounts
 
 
@@ -67,6 +70,7 @@ class PromptTimes(NamedTuple):
     """Times of a prompt at a rate."""
 
     wait: float  # until its first iteration [s]
+    queued: float  # of the wait, until its group's first iteration [s]
     prefill: float  # from there to its first token [s]
     group_size: float  # prompts of a unit that are computed together
     total: float  # time of these prompts [s]
@@ -106,7 +110,7 @@ def prompt_times(pool: Pool, rate: float, varies: float, least: float) -> Prompt
     full = group_of(pool.times, pool.batch, pool.request, 0.0, most / ranks)
     load = unit_rate * full.total / most
     if load >= 0.999:
-        return PromptTimes(np.inf, full.completion, most, full.total, load)
+        return PromptTimes(np.inf, np.inf, full.completion, most, full.total, load)
     group_size = 1.0 if least <= 1.0 else least * ranks
     group = _group(pool, group_size)
     if unit_rate * group.total > group_size:
@@ -117,7 +121,7 @@ def prompt_times(pool: Pool, rate: float, varies: float, least: float) -> Prompt
     service = pool.request.half_range**2 / 3.0
     wait = 0.5 * (varies + service) * busy * group.total
     wait += 0.5 * (varies + service) * load ** sqrt(2.0 * (most + 1.0)) / (1.0 - load) * full.total / most
-    return PromptTimes(wait + group.wait, group.completion - group.wait, group_size, group.total, load)
+    return PromptTimes(wait + group.wait, wait, group.completion - group.wait, group_size, group.total, load)
 
 
 @lean_kernel

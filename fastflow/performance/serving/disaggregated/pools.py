@@ -1,10 +1,10 @@
 """Disaggregated prefill and decoding: the state of both pools, and their next iterations.
 
-Requests are assigned to the prefill ranks in turns, as they are sent. An iteration takes prompts of each
-rank's queue up to the budget. Then requests wait, in order, for admission: to the decode rank with fewest
-requests, of those with room for the request and all of its tokens. Its cache is sent there, and uses memory
-at both ends until it arrives; a rank sends one cache after the other. The request joins with the next
-iteration (Zhong et al., DistServe, OSDI 2024, section 4.3).
+Requests are assigned to the prefill ranks in turns, and queue there in the order in which they arrive. An
+iteration takes prompts of each rank's queue up to the budget. Then requests wait, in order, for admission: to
+the decode rank with fewest requests, of those with room for the request and all of its tokens. Its cache is
+sent there, and uses memory at both ends until it arrives; a rank sends one cache after the other. The request
+joins with the next iteration (Zhong et al., DistServe, OSDI 2024, section 4.3).
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Prefills(NamedTuple):
     """The prefill pool: units (a slot of a server each, with its own iterations) of ranks."""
 
     until: Floats  # (units,) when its iteration ends; NEVER: it is idle
-    head: Ints  # (units, ranks) requests of its queue that have started
+    queue: Ints  # (units, ranks, requests) in the order in which they arrive
+    tail: Ints  # (units, ranks) requests of its queue
+    head: Ints  # of these, those that have started
     done: Ints  # of these, requests that have their first token
     cached: Ints  # tokens in its cache
     last: Ints  # requests in the running iteration, behind `done`
@@ -104,12 +106,15 @@ def pool_requests_of(isl: Ints, osl: Ints, sent: Floats, prefix: float) -> PoolR
 
 
 @kernel
-def prefills_of(servers: int, batch: Batch) -> Prefills:
-    """Return an idle prefill pool."""
+def prefills_of(servers: int, batch: Batch, requests: int) -> Prefills:
+    """Return an idle prefill pool; requests: how many there will be."""
     units = servers * batch.slots
     shape = (units, batch.ranks)
+    length = (requests + units * batch.ranks - 1) // (units * batch.ranks)
     return Prefills(
         until=np.full(units, NEVER),
+        queue=np.empty((*shape, length), dtype=np.int64),
+        tail=np.zeros(shape, dtype=np.int64),
         head=np.zeros(shape, dtype=np.int64),
         done=np.zeros(shape, dtype=np.int64),
         cached=np.zeros(shape, dtype=np.int64),
@@ -134,13 +139,6 @@ def decodes_of(servers: int, batch: Batch, requests: int) -> Decodes:
 
 
 @lean_kernel
-def request_at(pool: Prefills, unit: int, rank: int, index: int) -> int:
-    """Return the request at an index of a rank's queue."""
-    units, ranks = pool.head.shape
-    return int(unit + units * (rank + ranks * index))
-
-
-@lean_kernel
 def pool_rank_of(pool: Prefills, request: int) -> PoolRank:
     """Return the prefill rank of a request."""
     units, ranks = pool.head.shape
@@ -148,25 +146,37 @@ def pool_rank_of(pool: Prefills, request: int) -> PoolRank:
 
 
 @lean_kernel
-def start_prefill(
-    times: PassTimes, batch: Batch, pool: Prefills, requests: PoolRequests, sent: int, unit: int, now: float
-) -> float:
-    """Start the next iteration of a unit of prefill and return its time [s]; 0 where it has none.
+def send_to_prefill(pool: Prefills, requests: PoolRequests, request: int) -> None:
+    """Put a request into its rank's queue, before those that arrive later: their round trips differ."""
+    position = pool_rank_of(pool, request)
+    unit, rank = position.unit, position.rank
+    free = pool.tail[unit, rank]
+    while free > pool.head[unit, rank]:
+        other = pool.queue[unit, rank, free - 1]
+        if requests.sent[other] <= requests.sent[request]:
+            break
+        pool.queue[unit, rank, free] = other
+        free -= 1
+    pool.queue[unit, rank, free] = request
+    pool.tail[unit, rank] += 1
 
-    sent: requests that have been sent.
-    """
+
+@lean_kernel
+def start_prefill(
+    times: PassTimes, batch: Batch, pool: Prefills, requests: PoolRequests, unit: int, now: float
+) -> float:
+    """Start the next iteration of a unit of prefill and return its time [s]; 0 where it has none."""
     most_tokens, all_tokens, most_rows, attention = 0, 0, 0, 0.0
     for rank in range(batch.ranks):
         left, rank_attention = batch.budget, 0.0
         pool.last[unit, rank] = 0
         while left > 0:
             index = pool.done[unit, rank] + pool.last[unit, rank]
-            i = request_at(pool, unit, rank, index)
-            is_new = index == pool.head[unit, rank]
+            if index == pool.tail[unit, rank]:
+                break
+            i, is_new = pool.queue[unit, rank, index], index == pool.head[unit, rank]
             if is_new and (
-                i >= sent
-                or requests.sent[i] > now
-                or pool.cached[unit, rank] + requests.isl[i] > batch.capacity
+                requests.sent[i] > now or pool.cached[unit, rank] + requests.isl[i] > batch.capacity
             ):
                 break
             tokens = requests.isl[i] - requests.cached[i] - requests.computed[i]
@@ -210,7 +220,7 @@ def end_prefill(
     pool.until[unit] = NEVER
     for rank in range(batch.ranks):
         for order in range(pool.last[unit, rank]):
-            i = request_at(pool, unit, rank, pool.done[unit, rank])
+            i = pool.queue[unit, rank, pool.done[unit, rank]]
             is_last = order == pool.last[unit, rank] - 1
             tokens_left = requests.isl[i] - requests.cached[i] - requests.computed[i]
             requests.computed[i] += pool.tokens[unit, rank] if is_last else tokens_left

@@ -33,6 +33,7 @@ from fastflow.schema import OF_PREFILL, SECTIONS_OF_CHIP
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
 PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"
 SAME = "same"
+FIRST_TOKEN, OF_DECODE = "serve.first_token", "decode"
 _OF_PREFILL_CHIP = tuple(OF_PREFILL + section for section in SECTIONS_OF_CHIP)
 _IS_OF_PREFILL_CHIP = methodcaller("startswith", _OF_PREFILL_CHIP)  # of a key; in C, as every point asks
 
@@ -167,6 +168,7 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         decodes=scenario.layouts.replicas,
         transfer_latency_s=transfer.latency,
         transfer_token_s=sending_s / scenario.isl,
+        streams=scenario.inputs[FIRST_TOKEN] == OF_DECODE,
     )
     at_once = scenario.inputs["serve.concurrency"]
     loads = scenario.loads._replace(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Floats, Ints
+from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.performance.serving.disaggregated.pools import (
     NEVER,
     Decodes,
@@ -23,13 +23,20 @@ from fastflow.performance.serving.disaggregated.pools import (
     pool_rank_of,
     pool_requests_of,
     prefills_of,
-    request_at,
+    send_to_prefill,
     start_decode,
     start_prefill,
 )
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.requests.load import TOO_LONG, Loads, is_random, lengths_sent, sent_at
+from fastflow.performance.serving.requests.load import (
+    TOO_LONG,
+    Loads,
+    is_random,
+    lengths_sent,
+    sent_at,
+    trip_share,
+)
 from fastflow.performance.serving.simulator.latencies import (
     RequestMetrics,
     is_measured,
@@ -56,6 +63,7 @@ class Pools(NamedTuple):
     decodes: Ints
     transfer_latency_s: Floats  # of a transfer of a cache [s]
     transfer_token_s: Floats  # further time of each token [s]
+    streams: Bools  # the server that decodes sends the first token, once it has the cache
 
 
 class DisaggregatedMetrics(NamedTuple):
@@ -166,13 +174,14 @@ def _simulate_requests(
     bounds = bounds_of(sent, is_random(loads, point))
     totals = np.zeros((bounds.size - 1, 2))
     requests = pool_requests_of(isl, osl, sent, loads.prefix[point])
-    prefill_state = _PrefillState(prefill, prefill_batch, prefills_of(pools.prefills[point], prefill_batch))
+    prefill_pool = prefills_of(pools.prefills[point], prefill_batch, count)
+    prefill_state = _PrefillState(prefill, prefill_batch, prefill_pool)
     decode_state = _DecodeState(decode, decode_batch, decodes_of(pools.decodes[point], decode_batch, count))
     transfer = _Transfer(pools.transfer_latency_s[point], pools.transfer_token_s[point])
     at_once = min(concurrency, count) if is_closed else count
     caches = _Caches(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64))
     _run(prefill_state, decode_state, requests, transfer, caches, at_once, bounds, totals)
-    ended = _ended(requests)
+    ended = _ended(requests, pools.streams[point])
     window = window_of(ended, bounds, loads.rate[point])
     next_run = longer_run(window, loads, point, count)
     if next_run == 0:
@@ -189,15 +198,18 @@ def _simulate_requests(
 
 
 @kernel
-def _ended(requests: PoolRequests) -> EndedRequests:
-    """Return the requests as those of a simulation that has ended."""
+def _ended(requests: PoolRequests, streams: bool) -> EndedRequests:
+    """Return the requests as those of a simulation that has ended; streams: as in `Pools`."""
     transfers = requests.osl > 1
+    first = requests.first.copy()
+    if streams:
+        first = np.where(transfers, requests.arrive, first)
     return EndedRequests(
         number=np.arange(requests.osl.size),
         osl=requests.osl,
         sent=requests.sent,
         admitted=requests.admitted,
-        first=requests.first,
+        first=first,
         begin=np.where(transfers, requests.arrive, requests.end),
         end=requests.end,
         service=requests.end
@@ -238,8 +250,11 @@ def _run(
     """
     count, ready, moving = requests.isl.size, caches.ready, caches.moving
     prefill_pool, decode_pool = prefill.pool, decode.pool
-    head, tail, transfers, sent, ended, now, part = 0, 0, 0, at_once, 0, 0.0, 0
+    head, tail, transfers, sent, ended, now, part = 0, 0, 0, 0, 0, 0.0, 0
     arrival = NEVER  # of the next cache at its rank
+    while sent < at_once:
+        send_to_prefill(prefill_pool, requests, sent)
+        sent += 1
     while True:
         while bounds[part + 1] <= now < np.inf:
             part += 1
@@ -255,7 +270,8 @@ def _run(
         if ended == count:
             return
         for _ in range(min(ends, count - sent)):
-            requests.sent[sent] = now
+            requests.sent[sent] = now + trip_share(sent) * prefill.batch.intake.round_trip_s
+            send_to_prefill(prefill_pool, requests, sent)
             sent += 1
         while head < tail and admit_to_decode(decode.batch, decode_pool, requests, ready[head]):
             moving[transfers] = ready[head]
@@ -266,13 +282,13 @@ def _run(
             transfers, arrival = arrivals.num_moving, arrivals.soonest
         for unit in range(prefill_pool.until.size):
             if prefill_pool.until[unit] == NEVER:
-                step_s = start_prefill(prefill.times, prefill.batch, prefill_pool, requests, sent, unit, now)
+                step_s = start_prefill(prefill.times, prefill.batch, prefill_pool, requests, unit, now)
                 totals[part, _PREFILLS] += step_s > 0.0
         for unit in range(decode_pool.until.size):
             if decode_pool.until[unit] == NEVER:
                 step_s = start_decode(decode.times, decode.batch, decode_pool, requests, unit, now)
                 totals[part, _DECODES] += step_s > 0.0
-        now = min(arrival, _next(prefill.batch, prefill_pool, decode_pool, requests, sent, now))
+        now = min(arrival, _next(prefill.batch, prefill_pool, decode_pool, requests, now))
 
 
 @lean_kernel
@@ -307,7 +323,7 @@ def _arrive(pool: Prefills, requests: PoolRequests, moving: Ints, transfers: int
 
 @lean_kernel
 def _next(
-    batch: Batch, prefill_pool: Prefills, decode_pool: Decodes, requests: PoolRequests, sent: int, now: float
+    batch: Batch, prefill_pool: Prefills, decode_pool: Decodes, requests: PoolRequests, now: float
 ) -> float:
     """Return the time of the next event except arrivals of caches [s]."""
     soonest = NEVER
@@ -316,7 +332,8 @@ def _next(
     for unit in range(prefill_pool.until.size):
         soonest = min(soonest, prefill_pool.until[unit])
         for rank in range(batch.ranks):
-            i = request_at(prefill_pool, unit, rank, prefill_pool.head[unit, rank])
-            if i < sent and requests.sent[i] > now:
-                soonest = min(soonest, requests.sent[i])
+            index = prefill_pool.head[unit, rank]
+            if index < prefill_pool.tail[unit, rank]:
+                sent = requests.sent[prefill_pool.queue[unit, rank, index]]
+                soonest = min(soonest, sent) if sent > now else soonest
     return soonest

@@ -12,10 +12,20 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 from fastflow.performance.serving.analytic.applicability import (
+    MAX_SPREAD,
     MIN_CYCLES,
     MIN_PASSES,
     MIN_REQUESTS,
     are_too_few,
+)
+from fastflow.performance.serving.analytic.applicability import MAX_WAIT as MAX_FIRST_WAIT
+from fastflow.performance.serving.analytic.first_tokens import (
+    FirstTokens,
+    Intervals,
+    Prompts,
+    add_random_groups,
+    first_tokens_of,
+    new_intervals,
 )
 from fastflow.performance.serving.analytic.mean_request import request_of
 from fastflow.performance.serving.disaggregated.closed_loop import closed_loop_means
@@ -40,7 +50,10 @@ class SteadyDisaggregatedMetrics(NamedTuple):
 
     refused: Ints  # TAKEN, or why there is no result: TOO_LONG, or TOO_MANY, with the highest requests_per_s
     ttft_s: Floats  # from sending to the first token, which prefill makes
+    ttft_p50_s: Floats  # its median; NaN where it or the mean may be far from the simulation's
     tpot_s: Floats  # time per token after the first
+    tpot_p50_s: Floats  # its median; NaN where it may be far from the simulation's
+    e2e_s: Floats  # from sending to the last token
     requests_per_s: Floats  # mean until the last request ends; of an open loop its rate
     decoding: Floats  # requests on servers of decode, mean over time
     queue: Floats  # requests that wait for prefill, mean over time
@@ -58,7 +71,7 @@ def steady_disaggregated(
     """Return the metrics of every point's requests; as `simulate.simulate_disaggregated`."""
     points = loads.isl.size
     flags = np.zeros((2, points), dtype=np.bool_)
-    out = SteadyDisaggregatedMetrics(np.zeros(points, dtype=np.int64), *np.zeros((9, points)), *flags)
+    out = SteadyDisaggregatedMetrics(np.zeros(points, dtype=np.int64), *np.zeros((12, points)), *flags)
     _steady(prefill, decode, pools, loads, out)
     return out
 
@@ -67,8 +80,9 @@ def steady_disaggregated(
 def _steady(
     prefill: PassTimes, decode: PassTimes, pools: Pools, loads: Loads, out: SteadyDisaggregatedMetrics
 ) -> None:
+    intervals = new_intervals()
     for point in range(loads.isl.size):
-        steady_disaggregated_point(prefill, decode, pools, loads, point, out)
+        steady_disaggregated_point(prefill, decode, pools, loads, point, intervals, out)
 
 
 @lean_kernel
@@ -78,9 +92,10 @@ def steady_disaggregated_point(
     pools: Pools,
     loads: Loads,
     point: int,
+    intervals: Intervals,
     out: SteadyDisaggregatedMetrics,
 ) -> None:
-    """Write a point's row of `SteadyDisaggregatedMetrics`."""
+    """Write a point's row of `SteadyDisaggregatedMetrics`; intervals: overwritten."""
     is_closed = loads.concurrency[point] > 0
     prefill_batch = batch_of(pools.prefill, point, is_closed)
     decode_batch = batch_of(pools.decode, point, is_closed)
@@ -117,15 +132,48 @@ def steady_disaggregated_point(
     if means.refused != TAKEN:
         out.near[point] = out.long[point]
         return
-    out.ttft_s[point] = means.ttft
-    out.tpot_s[point] = means.tpot
+    accurate = _is_near(decode_pool, loads, point, means)
+    first_tokens = FirstTokens(means.ttft, np.nan, np.inf, 0.0)
+    if not is_closed or loads.concurrency[point] == 1:
+        first_tokens = _first_tokens(prefill_pool, means, intervals)
+    # the first token of a server that decodes comes after the waits that other servers have after it
+    waits = means.transfer + means.admission if pools.streams[point] and answer.gaps > 0.0 else 0.0
+    out.ttft_s[point] = first_tokens.mean + waits
+    out.ttft_p50_s[point] = first_tokens.median + waits
+    if not accurate or not _has_near_first_tokens(loads.relative_range[point], means, first_tokens):
+        out.ttft_p50_s[point] = np.nan
+    out.tpot_s[point], out.tpot_p50_s[point] = means.tpot, np.nan
+    if accurate:
+        out.tpot_p50_s[point] = (means.answer - waits) / answer.gaps if answer.gaps > 0.0 else 0.0
+    if waits > 0.0:
+        out.tpot_s[point] -= waits * answer.short / answer.gaps
+    out.e2e_s[point] = first_tokens.mean + means.answer
     out.decoding[point] = means.decoding
     out.queue[point] = means.queue
     out.transfer_s[point] = means.transfer
     out.prefill_iterations[point] = iterations.prefills
     out.decode_iterations[point] = iterations.decodes
     out.cache[point] = min(1.0, means.decoding * answer.context / (decode_pool.ranks * decode_batch.capacity))
-    out.near[point] = out.long[point] or _is_near(decode_pool, loads, point, means)
+    out.near[point] = accurate or out.long[point]
+
+
+@lean_kernel
+def _first_tokens(pool: Pool, means: PoolMeans, intervals: Intervals) -> FirstTokens:
+    """Return the times to first token of requests that arrive by themselves; pool: of prefill."""
+    intervals.used[0] = 0
+    prompts = Prompts(0.0, means.group_size - 1.0, 0.0, 0.0)
+    add_random_groups(pool.times, pool.batch, pool.request, prompts, 1.0, intervals)
+    return first_tokens_of(intervals, means.queued, 0.0)
+
+
+@lean_kernel
+def _has_near_first_tokens(relative_range: float, means: PoolMeans, first_tokens: FirstTokens) -> bool:
+    """Say whether times to first token are near the simulation: where few requests queue.
+
+    They are not in closed loops of several requests, which arrive in groups as they end.
+    """
+    is_steep = relative_range > 0.0 and first_tokens.spread > MAX_SPREAD
+    return bool(not is_steep and means.queued <= MAX_FIRST_WAIT * first_tokens.mean)
 
 
 @lean_kernel

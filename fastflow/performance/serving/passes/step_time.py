@@ -26,6 +26,7 @@ class Hosts(NamedTuple):
     iteration_s: Floats  # to every iteration
     row_s: Floats  # for every request in it: sampling and detokenization
     eager_s: Floats  # least time of an iteration with prompts: its kernels are launched one by one
+    first_use_s: Floats  # of the first iteration that prompts fill, in addition
 
 
 class Intakes(NamedTuple):
@@ -79,6 +80,7 @@ class Host(NamedTuple):
     iteration_s: float
     row_s: float
     eager_s: float
+    first_use_s: float
 
 
 class Intake(NamedTuple):

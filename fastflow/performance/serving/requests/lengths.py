@@ -2,9 +2,10 @@
 
 A point uses the arrival times of the file where `serve.concurrency` and `serve.request_rate` are both 0. It
 sends the first `serve.num_requests` requests of the file, or all of them. Else requests are sent as
-`serve.concurrency` or `serve.request_rate` say, and drawn evenly from the whole file. Requests of a file are
-simulated: the analytic form has uniform lengths only. It gets the means, and the range that gives answers the
-same coefficient of variation (standard deviation over mean), as far as uniform lengths can have it.
+`serve.concurrency` or `serve.request_rate` say, and drawn evenly from the whole file. A closed loop of as
+many requests as the file has sends each of them, in the order of the file. Requests of a file are simulated:
+the analytic form has uniform lengths only. It gets the means, and the range that gives answers the same
+coefficient of variation (standard deviation over mean), as far as uniform lengths can have it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
-from fastflow.performance.serving.requests.load import Loads
+from fastflow.performance.serving.requests.load import Loads, lengths_sent
 from fastflow.physics.workload.request_lengths import KEY, RequestLengths, read_lengths
 
 REQUESTS = 10
@@ -42,6 +43,7 @@ class _File(NamedTuple):
 
     requests: RequestLengths
     has_arrivals: bool  # its arrival times are used
+    in_order: bool  # each request is sent, in order, in a closed loop
 
 
 def arrivals_of_files(inputs: Inputs) -> Ints:
@@ -89,7 +91,8 @@ def num_known_requests(inputs: Inputs) -> Ints:
     files, inverse = _files(inputs)
     sizes = [file.requests.isl.size for file in files]
     known = [
-        size if file.has_arrivals else min(size, MAX_SENT) for file, size in zip(files, sizes, strict=True)
+        size if file.has_arrivals or file.in_order else min(size, MAX_SENT)
+        for file, size in zip(files, sizes, strict=True)
     ]
     return np.array(known, dtype=np.int64)[inverse]
 
@@ -132,22 +135,42 @@ def _server_requests(file: _File, servers: int) -> RequestLengths:
     requests = file.requests
     if file.has_arrivals:
         return take(requests, np.arange(0, requests.isl.size, servers))
+    if file.in_order:
+        return _unshuffled(requests.isl[::servers], requests.osl[::servers])
     order = np.lexsort((requests.osl, requests.isl + requests.osl))
     if order.size > MAX_SENT:
         order = order[((np.arange(MAX_SENT) + 0.5) * order.size / MAX_SENT).astype(np.int64)]
     return RequestLengths(requests.isl[order], requests.osl[order], np.zeros(0))
 
 
+def _unshuffled(isl: Ints, osl: Ints) -> RequestLengths:
+    """Return requests at such places that the draw of a closed loop, which shuffles, keeps their order."""
+    count, ones, zeros = isl.size, np.ones(1, dtype=np.int64), np.zeros(1)
+    numbers = np.arange(count).reshape(1, 1, count)
+    load = Loads(
+        isl=zeros, osl=zeros, relative_range=zeros, prefix=zeros, concurrency=ones, rate=zeros,
+        requests=count * ones, most=0 * ones, known=count * ones,
+        lengths=np.concatenate([numbers, numbers], axis=1), arrivals=np.zeros((1, 0)), percentile=zeros,
+    )  # fmt: skip
+    drawn, _ = lengths_sent(load, 0, count)
+    placed_isl, placed_osl = np.empty_like(isl), np.empty_like(osl)
+    placed_isl[drawn], placed_osl[drawn] = isl, osl
+    return RequestLengths(placed_isl, placed_osl, np.zeros(0))
+
+
 def _files(inputs: Inputs) -> tuple[list[_File], Ints]:
     """Return the distinct files of points, truncated where arrival times are used, and each point's index."""
     count = arrivals_of_files(inputs)
-    first, inverse = unique_rows([inputs[KEY], count], count.size)
+    is_closed = (inputs["serve.concurrency"] > 0) & (inputs["serve.request_rate"] == 0.0)
+    sent = np.where(is_closed, inputs["serve.num_requests"], 0)
+    first, inverse = unique_rows([inputs[KEY], count, sent], count.size)
     files = []
     for i in first.tolist():
         requests = read_lengths(str(inputs[KEY][i]))
-        has_arrivals = bool(count[i] > 0)
-        rows = np.arange(min(count[i], requests.isl.size))
-        files.append(_File(take(requests, rows) if has_arrivals else requests, has_arrivals))
+        has_arrivals, size = bool(count[i] > 0), requests.isl.size
+        in_order = bool(sent[i] == size) and size <= MAX_ARRIVALS
+        rows = np.arange(min(count[i], size))
+        files.append(_File(take(requests, rows) if has_arrivals else requests, has_arrivals, in_order))
     return files, inverse
 
 

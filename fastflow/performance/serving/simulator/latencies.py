@@ -16,19 +16,19 @@ class Latency(NamedTuple):
     """A time of requests [s]; shape (points,). 0 where no request has it."""
 
     mean: Floats
-    median: Floats
+    p50: Floats
+    p90: Floats
     p99: Floats
     percentile: Floats  # at `loads.percentile`; 0: the minimum
 
     def columns(self, name: str) -> Columns:
         """Return its columns by name; name: of the time."""
-        return {
-            f"{name}_s": self.mean, f"{name}_median_s": self.median, f"{name}_p99_s": self.p99,
-            f"{name}_percentile_s": self.percentile,
-        }  # fmt: skip
+        statistics = self._asdict()
+        mean = statistics.pop("mean")
+        return {f"{name}_s": mean} | {f"{name}_{part}_s": column for part, column in statistics.items()}
 
 
-_TIMES = ("ttft", "tpot")
+_TIMES = ("ttft", "tpot", "e2e")
 
 
 class RequestMetrics(NamedTuple):
@@ -39,6 +39,7 @@ class RequestMetrics(NamedTuple):
 
     ttft: Latency  # from sending to the first token
     tpot: Latency  # time per token after the first, of requests with several
+    e2e: Latency  # from sending to the last token
     requests_per_s: Floats  # requests that end in the window over its duration, or all over that of the run
     decoding: Floats  # requests that decode, mean over time
     queue: Floats  # requests that have not started, mean over time
@@ -48,7 +49,10 @@ class RequestMetrics(NamedTuple):
     def columns(self) -> Columns:
         """Return its columns by name."""
         rest: Columns = {name: column for name, column in self._asdict().items() if name not in _TIMES}
-        return self.ttft.columns("ttft") | self.tpot.columns("tpot") | rest
+        times: Columns = {}
+        for name in _TIMES:
+            times |= getattr(self, name).columns(name)
+        return times | rest
 
 
 def columns_of(simulated: Any) -> Columns:
@@ -60,8 +64,8 @@ def columns_of(simulated: Any) -> Columns:
 
 def no_metrics(points: int) -> RequestMetrics:
     """Return the table of points before any is simulated."""
-    ttft, tpot = (Latency(*np.zeros((4, points))) for _ in range(2))
-    return RequestMetrics(ttft, tpot, *np.zeros((5, points)))
+    ttft, tpot, e2e = (Latency(*np.zeros((len(Latency._fields), points))) for _ in _TIMES)
+    return RequestMetrics(ttft, tpot, e2e, *np.zeros((5, points)))
 
 
 @kernel
@@ -69,12 +73,13 @@ def write_metrics(
     ended: EndedRequests, window: Window, loads: Loads, point: int, out: RequestMetrics
 ) -> None:
     """Write the metrics of a point's requests."""
-    ttft, tpot = np.empty(ended.end.size), np.empty(ended.end.size)
-    num_ttft, num_tpot, ends, decoding, waiting = 0, 0, 0, 0.0, 0.0
+    ttft, tpot, e2e = np.empty(ended.end.size), np.empty(ended.end.size), np.empty(ended.end.size)
+    num_sent, num_tpot, ends, decoding, waiting = 0, 0, 0, 0.0, 0.0
     for i in range(ended.end.size):
         if is_measured(window, ended.sent[i]):
-            ttft[num_ttft] = ended.first[i] - ended.sent[i]
-            num_ttft += 1
+            ttft[num_sent] = ended.first[i] - ended.sent[i]
+            e2e[num_sent] = ended.end[i] - ended.sent[i]
+            num_sent += 1
             if ended.osl[i] > 1:
                 tpot[num_tpot] = (ended.end[i] - ended.first[i]) / (ended.osl[i] - 1)
                 num_tpot += 1
@@ -82,8 +87,9 @@ def write_metrics(
         decoding += overlap(window, ended.begin[i], ended.end[i])
         waiting += overlap(window, ended.sent[i], ended.admitted[i])
     duration, percentile = window.end - window.start, loads.percentile[point]
-    _write_latency(ttft[:num_ttft], percentile, point, out.ttft)
+    _write_latency(ttft[:num_sent], percentile, point, out.ttft)
     _write_latency(tpot[:num_tpot], percentile, point, out.tpot)
+    _write_latency(e2e[:num_sent], percentile, point, out.e2e)
     out.requests_per_s[point] = ends / duration
     out.decoding[point] = decoding / duration
     out.queue[point] = waiting / duration
@@ -111,7 +117,8 @@ def _write_latency(values: Floats, percentile: float, point: int, out: Latency) 
         return
     ordered = np.sort(values)
     out.mean[point] = ordered.mean()
-    out.median[point] = percentile_of(ordered, 50.0)
+    out.p50[point] = percentile_of(ordered, 50.0)
+    out.p90[point] = percentile_of(ordered, 90.0)
     out.p99[point] = percentile_of(ordered, 99.0)
     out.percentile[point] = percentile_of(ordered, percentile)
 

@@ -46,6 +46,7 @@ from fastflow.performance.serving.simulator.scheduler import (
     advance,
     batch_of,
     compose,
+    is_full,
     next_sent,
     preempt,
     ranks_of,
@@ -230,7 +231,7 @@ def _run(
     bounds, totals = parts
     count, part = requests.isl.size, 0
     sent, ended, now = 0, 0, 0.0
-    state, is_idle = new_state(), True
+    state, is_idle, first_use_s = new_state(), True, batch.host.first_use_s
     row, until = totals[part], bounds[part + 1]
     while sent < min(at_once, count):
         send(batch, requests, ranks, sent)
@@ -259,6 +260,8 @@ def _run(
         # exact for a single pass: requests that were sent at its start are seen by the next
         last_start = now + (steps.seconds - steps.last)
         now += steps.seconds
+        if first_use_s > 0.0 and with_prompts and is_full(batch, ranks):
+            now, first_use_s = now + first_use_s, 0.0
         is_idle = False
         note(batch, state, last_start, steps.passes, with_prompts, is_held)
         before = ended

@@ -100,7 +100,12 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
         mixes=servers.mixes[point],
         chunks=servers.chunks[point],
         reserves=servers.reserves[point],
-        host=Host(servers.host.iteration_s[point], servers.host.row_s[point], servers.host.eager_s[point]),
+        host=Host(
+            servers.host.iteration_s[point],
+            servers.host.row_s[point],
+            servers.host.eager_s[point],
+            servers.host.first_use_s[point],
+        ),
         intake=Intake(
             servers.intake.ahead[point],
             servers.intake.interval[point],
@@ -315,6 +320,18 @@ def compose(
         if any_prompts and not batch.mixes:
             ranks.pauses[rank] = 1
     return any_prompts
+
+
+@lean_kernel
+def is_full(batch: Batch, ranks: Ranks) -> bool:
+    """Say whether prompts fill the iteration of a rank."""
+    for rank in range(batch.ranks):
+        tokens = 0
+        for index in range(ranks.decoding[rank], ranks.decoding[rank] + ranks.chunks[rank]):
+            tokens += ranks.chunk[rank, index]
+        if tokens >= batch.budget:
+            return True
+    return False
 
 
 @lean_kernel

@@ -67,8 +67,15 @@ TIME = Parts(
     {"kernels": "compute_s", "exposed communication": "exposed_comm_s", "bubble": "bubble_s"},
 )
 SERVED_LINES = (
-    ResultLine("time to first token", "ttft_s"),
-    ResultLine("time per further token", "tpot_s"),
+    *(
+        ResultLine(label if not part else part.strip("_"), f"{name}{part}_s")
+        for label, name in (
+            ("time to first token", "ttft"),
+            ("time per further token", "tpot"),
+            ("time to last token", "e2e"),
+        )
+        for part in ("", "_p50", "_p90", "_p99")
+    ),
     ResultLine("time of a step", "time_s"),
     ResultLine("decode limited by", "decode_bound_by"),
     ResultLine("prefill limited by", "prefill_bound_by"),

@@ -14,12 +14,15 @@ from tests.performance.serving.simulator.test_run import random_load, random_ser
 from tests.support.checks import cases
 from tests.support.servers import likely, loads, many_likely, realistic, servers, unlikely
 
-METRICS = ("ttft_s", "tpot_s", "requests_per_s", "decoding", "cache")
+METRICS = ("ttft_s", "tpot_s", "e2e_s", "requests_per_s", "decoding", "cache")
 BOUNDS = {  # of errors where it is near: the median, the 95th percentile, and the maximum
-    "ttft_s": (0.015, 0.12, 0.5),
+    "ttft_s": (0.01, 0.05, 0.08),
+    "ttft_p50_s": (0.005, 0.04, 0.08),
     "tpot_s": (0.002, 0.02, 0.08),
+    "tpot_p50_s": (0.003, 0.03, 0.08),
+    "e2e_s": (0.003, 0.03, 0.08),
     "requests_per_s": (0.012, 0.05, 0.13),
-    "decoding": (0.01, 0.05, 0.13),
+    "decoding": (0.012, 0.05, 0.13),
     "cache": (0.012, 0.055, 0.15),
 }
 
@@ -42,10 +45,13 @@ def errors(count, seed, draw):
 
 @pytest.mark.parametrize(
     ("draw", "seed", "count", "least"),
-    [(likely, 7, 1000, 0.28), pytest.param(unlikely, 3, 2000, 0.07, marks=pytest.mark.long)],
+    [(likely, 7, 1000, 0.18), pytest.param(unlikely, 3, 2000, 0.04, marks=pytest.mark.long)],
 )
 def test_where_it_says_so_it_is_near_the_simulation(draw, seed, count, least):
-    """A token's time within 8%, of seeds that it was not made with. A sixth hold prompts back: never near."""
+    """Means and medians of times within 8%, of seeds that it was not made with.
+
+    A sixth of the servers hold prompts back: never near.
+    """
     relative, near = errors(count, seed, draw)
     assert near > least
     for name, bounds in BOUNDS.items():
@@ -123,7 +129,10 @@ def test_long_simulations_are_not_needed():
 @cases(100)
 @given(st.integers(0, 2**32))
 def test_cohorts_of_like_requests_are_nearly_exact(seed):
-    """Prompts that go first and alone, and fit the cache: all requests end together, and come at once."""
+    """Prompts that go first and alone, and fit the cache: all requests end together, and come at once.
+
+    The median prompt is in the middle of the burst, or between the two there.
+    """
     random = np.random.default_rng(seed)
     server, load = likely(random)
     at_once = int(2 ** random.uniform(0, 9))
@@ -134,6 +143,10 @@ def test_cohorts_of_like_requests_are_nearly_exact(seed):
     got, expected = (form(times, servers(server), loads(load)) for form in (steady, simulate))
     assert got.tpot_s[0] == pytest.approx(expected.metrics.tpot.mean[0], rel=0.02)
     assert got.ttft_s[0] == pytest.approx(expected.metrics.ttft.mean[0], rel=0.12)
+    if got.near[0]:
+        assert got.ttft_s[0] == pytest.approx(expected.metrics.ttft.mean[0], rel=0.08)
+        assert got.ttft_p50_s[0] == pytest.approx(expected.metrics.ttft.p50[0], rel=0.05)
+        assert got.tpot_p50_s[0] == pytest.approx(expected.metrics.tpot.p50[0], rel=0.03)
     assert got.requests_per_s[0] == pytest.approx(expected.metrics.requests_per_s[0], rel=0.01)
 
 
@@ -144,8 +157,9 @@ def test_whatever_the_server_it_is_a_number_or_a_reason(seed):
     server, load = random_server(random, int(random.integers(1, 4))), random_load(random)
     got = steady(random_times(random), servers(server | {"slots": int(random.integers(1, 4))}), loads(load))
     for name, column in got._asdict().items():
-        assert np.isfinite(column).all(), name
-        assert (column >= 0).all(), name
+        lacks = not got.near[0] and name.endswith("_p50_s") and np.isnan(column).all()
+        assert np.isfinite(column).all() or lacks, name
+        assert (column >= 0).all() or lacks, name
     if got.refused[0] == TAKEN:
         assert got.ttft_s[0] > 0
 

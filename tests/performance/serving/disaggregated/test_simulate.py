@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import fastflow
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
-from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY, trip_share
 from fastflow.performance.serving.simulator.latencies import columns_of
 from tests.naive import disaggregated as naive
 from tests.naive import window as naive_window
@@ -23,27 +23,35 @@ from tests.performance.serving.simulator.test_run import (
     until_stationary,
 )
 from tests.support.checks import cases
+from tests.support.checks import near as equal
 from tests.support.servers import LOAD, PLAIN, loads, realistic, servers
 
 
-def pools(first, second, counts, transfer):
+def pools(first, second, counts, transfer, streams=False):
     return Pools(
         servers(first), servers(second), np.array([counts[0]]), np.array([counts[1]]),
-        np.array([transfer[0]]), np.array([transfer[1]]),
+        np.array([transfer[0]]), np.array([transfer[1]]), np.array([streams]),
     )  # fmt: skip
 
 
-def check(times, two, counts, transfer, load_):
-    got = simulate_disaggregated(*times, pools(*two, counts, transfer), loads(load_))
+def check(times, two, counts, transfer, load_, streams=False, nudges=()):
+    got = simulate_disaggregated(*times, pools(*two, counts, transfer, streams), loads(load_))
     two, load_ = [PLAIN | server for server in two], LOAD | load_
     row = {name: column[0] for name, column in columns_of(got).items()}
     capacity = [server["capacity"] // server["slots"] for server in two]
     plain = [oracle_tables(table) for table in times]
 
     def run(more):
-        copies = [dict(server) for server in two]
-        both = lengths(more), arrivals(more)
-        return naive.simulate(plain, copies, counts, transfer, *both, load_["concurrency"], load_["prefix"])
+        """Run the oracle; cases in which the order of events is a matter of rounding are left out."""
+        of_load = lengths(more), arrivals(more), load_["concurrency"], load_["prefix"], trip_share
+        runs = []
+        for nudge in (0.0, *nudges):
+            copies = [dict(server) for server in two]
+            runs.append(naive.simulate(plain, copies, counts, transfer, *of_load, streams, nudge))
+        ends = [[request.end for request in requests] for requests, _ in runs]
+        if nudges:
+            assume(all(equal(*two, 1e-9) for nudged in ends[1:] for two in zip(ends[0], nudged, strict=True)))
+        return runs[0]
 
     def fits(pairs):
         return max(a for a, _ in pairs) <= capacity[0] and max(a + b for a, b in pairs) <= capacity[1]
@@ -77,7 +85,7 @@ def test_simulation_agrees_with_its_definition(seed):
         server["per_pass"] = float(random.choice([1.0, 1.5, 1.75]))  # contexts are exact in any order
     transfer = float(random.choice([0.0, 1e-2 * random.random()])), float(random.choice([0.0, 1e-4]))
     counts = random.integers(1, 4, 2).tolist()
-    check(times, two, counts, transfer, random_load(random))
+    check(times, two, counts, transfer, random_load(random), bool(random.integers(2)), (1e-13, -1e-13))
 
 
 @pytest.mark.parametrize("capacity", [3000, 1_000_000])
@@ -90,7 +98,7 @@ def test_full_servers_of_decode_hold_prefill_up(capacity):
 
 
 def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
-    """Means of loads over servers of all kinds; closed loops of loads that the cache bounds among them."""
+    """Means and medians of loads over servers of all kinds; closed loops that the cache bounds among them."""
     times, random, errors, near = realistic(), np.random.default_rng(1), [], []
     for case in range(150):
         is_closed, at_once = case % 3 < 2, int(2 ** random.integers(0, 8))
@@ -109,14 +117,19 @@ def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
             steady_disaggregated(times, times, *arguments),
         )
         assert got.refused[0] == want.refused[0] == TAKEN
-        names = ("ttft_s", "tpot_s", "requests_per_s")
+        names = ("ttft_s", "ttft_p50_s", "tpot_s", "tpot_p50_s", "e2e_s", "requests_per_s")
         errors.append([getattr(got, name)[0] / columns_of(want)[name][0] - 1.0 for name in names])
         near.append(got.near[0])
-    ttft, tpot, rate = np.abs(errors)[near].T
+    ttft, ttft_p50, tpot, tpot_p50, e2e, rate = np.abs(errors)[near].T
     assert 0.3 < np.mean(near) < 0.9
+    has_first_tokens = ~np.isnan(ttft_p50)
+    assert 0.5 < has_first_tokens.mean() < 0.9
+    assert ttft[has_first_tokens].max() < 0.08
+    assert ttft_p50[has_first_tokens].max() < 0.08
     assert np.quantile(ttft, 0.9) < 0.2
     assert np.median(tpot) < 0.01
-    assert tpot.max() < 0.08
+    assert max(tpot.max(), tpot_p50.max(), e2e.max()) < 0.08
+    assert np.isnan(np.array(errors)[~np.array(near), 1]).all()
     assert rate.max() < 0.13
 
 

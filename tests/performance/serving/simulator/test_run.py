@@ -13,6 +13,7 @@ from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
 from tests.naive import serving as naive
 from tests.naive import window as naive_window
+from tests.naive.percentile import percentile
 from tests.support.checks import cases, near
 from tests.support.servers import LOAD, PLAIN, loads, realistic, servers, walk
 
@@ -76,6 +77,7 @@ def random_intake(random):
         },
         "trip": {"round_trip_s": 10.0 ** random.uniform(-4.0, 0.0)},
         "eager": {"eager_s": 10.0 ** random.uniform(-3.5, -1.5)},
+        "first use": {"first_use_s": 10.0 ** random.uniform(-3.0, 0.0)},
     }
     drawn = random.random(len(rare)) < 1.0 / 3.0
     found = [fields for fields, is_drawn in zip(rare.values(), drawn, strict=True) if is_drawn]
@@ -187,11 +189,12 @@ def check_metrics(row, requests, window, load_, begin):
     ended = [r for r in requests if naive_window.has(window, r.end)]
     ttft = [request.first - request.sent for request in sent]
     tpot = [(r.end - r.first) / (r.osl - 1) for r in sent if r.osl > 1] or [0.0]
-    for name, values in (("ttft", ttft), ("tpot", tpot)):
+    e2e = [request.end - request.sent for request in sent]
+    shares = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "percentile": load_["percentile"]}
+    for name, values in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e)):
         assert near(row[f"{name}_s"], np.mean(values), 1e-9)
-        assert near(row[f"{name}_median_s"], np.median(values), 1e-9)
-        assert near(row[f"{name}_p99_s"], np.percentile(values, 99), 1e-9)
-        assert near(row[f"{name}_percentile_s"], np.percentile(values, load_["percentile"]), 1e-9)
+        for part, share in shares.items():
+            assert near(row[f"{name}_{part}_s"], percentile(values, share), 1e-9), (name, part)
     span = window["end"] - window["start"]
     decoding, queue = (
         sum(naive_window.inside(window, *ends(r)) for r in requests)

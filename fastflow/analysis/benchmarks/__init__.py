@@ -1,0 +1,1 @@
+"""Outputs of benchmarks of servers: their requests, and the times that a client measured."""

@@ -1,0 +1,61 @@
+"""Latencies of served requests: their means and percentiles, and the limits that they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rich.table import Table as Sheet
+
+from fastflow.core import units
+from fastflow.core.reasons.codes import Code
+from fastflow.performance.serving.slo import COMPARED, LIMITS, PERCENTILE
+from fastflow.reporting.terminal.tables import has_value, new_sheet, quantity
+
+_LATENCIES = {"ttft": "to the first token", "tpot": "per further token", "e2e": "to the last token"}
+_STATISTICS = {"mean": "", "median": "_p50", "90%": "_p90", "99%": "_p99"}
+
+
+class Limits(NamedTuple):
+    """Limits of `serve.slo` for a point."""
+
+    max_s: Mapping[str, float]  # of each latency [s]; 0: no limit
+    percentile: float  # of requests; 0: their mean
+
+
+NO_LIMITS = Limits(dict.fromkeys(LIMITS, 0.0), 0.0)
+
+
+def limits_of(inputs: Mapping[str, Any]) -> Limits:
+    """Return the limits of `serve.slo`; inputs: of one point."""
+    return Limits({name: float(inputs[key]) for name, key in LIMITS.items()}, float(inputs[PERCENTILE]))
+
+
+def latency_sheet(row: Mapping[str, Any], limits: Limits) -> Sheet:
+    """Return the latencies as a table; the statistic that limits are compared with is the last."""
+    shown = [name for name in _LATENCIES if has_value(row, f"{name}_s")]
+    parts = {
+        label: part
+        for label, part in _STATISTICS.items()
+        if not part or any(has_value(row, f"{name}{part}_s") for name in shown)
+    }
+    is_simulated = any(has_value(row, f"{name}_p99_s") for name in shown)
+    limited = any(limit > 0.0 for limit in limits.max_s.values())
+    met_text = "[bold red]met so far[/]" if row["reason_code"] == Code.OVERLOAD.label else "met"
+    if limited:
+        compared = f"{limits.percentile:g}%" if is_simulated and limits.percentile > 0.0 else "mean"
+        compared = "median" if compared == "50%" else compared
+        parts[compared] = parts.pop(compared, "_slo")
+    allowed = [("allowed", True), ("", False)] if limited else []
+    names = [("", False), *((name, True) for name in parts), *allowed]
+    sheet = new_sheet("Time that a request takes", names)
+    for name in shown:
+        cells = [quantity(f"{name}{part}_s", row.get(f"{name}{part}_s")) for part in parts.values()]
+        limit = limits.max_s.get(name, 0.0)
+        if limited and limit > 0.0:
+            verdict = "[bold red]missed[/]" if row[COMPARED[name]] > limit else met_text
+            cells += [units.show(limit, "s"), verdict]
+        elif limited:
+            cells += ["any", ""]
+        sheet.add_row(f"{_LATENCIES[name]} ({name}_s)", *cells)
+    return sheet
