@@ -34,8 +34,7 @@ from fastflow.core.version import version
 from fastflow.engine.grid.run import naming_errors
 from fastflow.performance.accuracy import table
 from fastflow.performance.accuracy.classes import (
-    FIRST_TOKEN,
-    SERVING,
+    FIRST_TOKENS,
     TRAINING,
     Point,
     describe,
@@ -164,8 +163,8 @@ def _class_of(point: Point, kind: str, part: str) -> tuple[str, str, str, str, s
         work, of = COLLECTIVES, ""
     else:
         work, of = work_of(point._replace(training=point.name == "transformer"))
-        if work == SERVING and part == "ttft":
-            work = FIRST_TOKEN
+        if work in FIRST_TOKENS and part == "ttft":
+            work = FIRST_TOKENS[work]
     assert work, point
     return work, of, point.dtype, point.chip, point.architecture, point.maker, point.generated
 
@@ -227,7 +226,8 @@ def summary(text: str) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for key, errors in table.read_table(text).items():
-        if key.work in (TRAINING, SERVING, FIRST_TOKEN) and key.standing in (table.MEASURED, table.GENERATED):
+        is_whole = key.work in (TRAINING, *FIRST_TOKENS, *FIRST_TOKENS.values())
+        if is_whole and key.standing in (table.MEASURED, table.GENERATED):
             chip = key.chip or "made from budgets (`calibration=none`)"
             figures = f"{errors.mean_error:.0%} | {errors.median_error:.0%} | {errors.bias:.2f}"
             lines.append(f"| {key.work} | {key.kind} | {chip} | {errors.rows:,} | {figures} |")

@@ -196,6 +196,11 @@ SERVING: tuple[Column, ...] = (
         "time that the host adds to the first token: from the client to the queue and back",
     ),
     _overhead(
+        "server.request_overhead_per_token",
+        "time that the host adds to the first token for each token of the prompt: text to tokens, their way"
+        " to the scheduler, blocks of the cache",
+    ),
+    _overhead(
         "server.eager_launch_time",
         "time in which the host launches a kernel of an iteration with prompts, which no captured graph has:"
         " such an iteration takes at least the time of all its kernels",
@@ -274,16 +279,16 @@ SERVING: tuple[Column, ...] = (
     ),
     text(
         MOE_BACKEND,
-        "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); triton_kernels, the module;"
-        " deepgemm; trtllm,"
-        " TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs experts too; tuned, those"
-        " of cutlass that TensorRT-LLM's tuner chose for Blackwell",
+        "kernels of experts: auto; cutlass; triton (fused_moe of vLLM and SGLang); triton_kernels, that"
+        " module; deepgemm; trtllm, TensorRT-LLM's batched kernels for Blackwell, with which FlashInfer runs"
+        " experts too; tuned, those of cutlass that TensorRT-LLM's tuner chose for it; trtllm and tuned"
+        " are cutlass on chips without tensor memory",
         (AUTO, "cutlass", "tuned", "triton", "triton_kernels", "deepgemm", "trtllm"),
     ),
     count(
         REDUNDANT,
         "copies of experts beside the first of each, on devices of expert parallelism, which then share"
-        " model.experts + this number of experts (ep_num_redundant_experts of SGLang)",
+        " model.experts + this number of experts (ep_num_redundant_experts of SGLang); 0: none",
         low=0,
         high=1e6,
     ),
@@ -350,7 +355,7 @@ SERVING: tuple[Column, ...] = (
     ),
     count(
         "server.attention_dp_timeout_iters",
-        "most iterations for which attention ranks with a prompt wait for the others",
+        "most iterations for which attention ranks with a prompt wait for the others; 0: none",
         low=0,
         high=1e6,
     ),
@@ -360,9 +365,13 @@ SERVING: tuple[Column, ...] = (
         low=0,
         high=1e6,
     ),
-    share(
+    Column(
         "server.batch_wait_max_tokens_ratio",
+        "float",
+        "",
         "share of max_num_batched_tokens from which on prompts do not wait for others",
+        0.0,
+        1.0,
     ),
     Column("server.chunked_prefill", "bool", "", "true: a prompt is cut where an iteration is full"),
     Column(

@@ -262,9 +262,7 @@ def test_conclusion_of_training(row):
 @pytest.mark.parametrize("seed", range(3))
 def test_times_and_rates_of_a_server(seed):
     row = served(seed, ttft_slo_s=31.0, tpot_slo_s=47.0)
-    latencies, rates, _, _ = serving.served_sheets(
-        row, Limits({"ttft": 13.0, "tpot": 91.0}, 95.0), 7.5
-    )
+    latencies, rates, _, _ = serving.served_sheets(row, Limits({"ttft": 13.0, "tpot": 91.0}, 95.0), 7.5)
     headers = ["mean", "median", "90%", "99%", "95%", "allowed"]
     assert [column.header for column in latencies.columns[1:7]] == headers
     names = ("{}_s", "{}_p50_s", "{}_p90_s", "{}_p99_s", "{}_slo_s")

@@ -11,6 +11,7 @@ from fastflow.config.library import hydra_rules
 from fastflow.engine.grid.plan import plan
 from fastflow.engine.run.predict import results_of
 from fastflow.performance.serving import predict
+from fastflow.performance.serving.requests.load import trip_share
 from tests.naive import serving as naive
 
 POINT = ("model=llama3_8b", "chip=h100_sxm", "parallel.strategy=TP-1", "system.devices=1")
@@ -64,7 +65,7 @@ def run(isl, osl, concurrency=0, arrivals=None, figures=FIGURES, overrides=("ser
     columns |= {"in_flight": pipeline.in_flight, "widest": pipeline.widest, "last": pipeline.last}
     server = {name: column[0] for name, column in columns.items() if isinstance(column, np.ndarray)}
     pairs = list(zip(isl, osl, strict=True))
-    requests, _ = naive.simulate(tables, server, pairs, arrivals, concurrency, 0.0)
+    requests, _ = naive.simulate(tables, server, pairs, arrivals, concurrency, 0.0, trip_share)
     requests.sort(key=lambda request: request.number)
     overhead = figures.get("request_overhead", 0.0)
     return [

@@ -18,7 +18,9 @@ KEYS = [
     "sweeps", "hydra", "hydra.run.dir", "hydra.sweep.dir", "hydra.mode", "hydra.job.name", "hydra/sweeper",
     "hydra.sweeper.params", "tecch", "model.bach", "model.batch.x", "chip.pinned", "chip.pinned.mcus", "x",
     "a.b.c",
-    "tech@mem", "method", "measurements", "requests", "arrivals", "tiling.samples", "parallel.hidden", "parallel.layers",
+    "tech@mem", "method", "measurements", "requests", "arrivals", "tiling.samples", "parallel.hidden",
+    "parallel.layers", "client", "server.moe_backend", "server.eager_launch_time", "serve.first_token",
+    "server.redundant_experts",
 ]  # fmt: skip
 VALUES = [
     "n7", "n12", "hbm3", "gemm", "lstm_lm", "a100", "pathfinding", "torus", "d512", "auto", "d7",

@@ -1,7 +1,7 @@
 """What the recipe of a benchmark of servers says, which its rows leave unsaid.
 
-The table `recipes` (section `serving` of conf/measurement_files.yaml) has names of words, and settings. A name
-is of a row if the row has all of its words: of its server, version, model, chip, precision and load
+The table `recipes` (section `serving` of conf/measurement_files.yaml) has names of words, and settings. A
+name is of a row if the row has all of its words: of its server, version, model, chip, precision and load
 (`words_of`). All names of a row apply, those of fewer words first. Settings are inputs, KEY=VALUE, and:
 
 - *experts=tp*: tensor parallelism shards experts; *ep*: they are distributed over the devices; *dp*: so they
@@ -69,11 +69,11 @@ def _setting(where: str, text: str) -> tuple[str, str]:
 
 def settings_of(recipes: Iterable[Recipe], words: frozenset[str]) -> dict[str, str]:
     """Return the settings of a row; words: its own."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for recipe in recipes:
         if recipe.words <= words:
-            found |= recipe.settings
-    return found
+            settings |= recipe.settings
+    return settings
 
 
 def budget_of(rule: str, longest: Ints, requests: Ints, verified: Ints) -> Ints:

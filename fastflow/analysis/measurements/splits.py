@@ -25,7 +25,7 @@ _FORM = "WORKERSxKINDdevices>WORKERSxKINDdevices [mtpTOKENS] [bREQUESTS] cLOAD,L
 class Workers(NamedTuple):
     """Workers of a phase."""
 
-    count: int
+    number: int
     kind: str  # of KINDS
     devices: int  # of a worker
 
@@ -75,7 +75,7 @@ def fitting(splits: Iterable[Split], load: int, said: Sequence[tuple[int, ...]])
     """
 
     def misses(split: Split) -> int:
-        of_split = ((phase.count, phase.devices) for phase in (split.prefill, split.decode))
+        of_split = ((phase.number, phase.devices) for phase in (split.prefill, split.decode))
         pairs = zip(of_split, said, strict=True)
         return sum(value not in (0, mine) for both in pairs for mine, value in zip(*both, strict=True))
 

@@ -163,9 +163,9 @@ def _ranges(column: pd.Series[Any], ends: Sequence[int]) -> Iterator[tuple[str, 
     ends: the last number of each range but the highest, ascending.
     """
     names = [f"{low + 1}-{high}" for low, high in pairwise((0, *ends))] + [f"above {ends[-1]}"]
-    place = np.searchsorted(np.asarray(ends), column.to_numpy(np.float64), side="left")
+    index = np.searchsorted(np.asarray(ends), column.to_numpy(np.float64), side="left")
     for number, name in enumerate(names):
-        in_range = (place == number) & column.notna().to_numpy()
+        in_range = (index == number) & column.notna().to_numpy()
         if in_range.any():
             yield str(column.name), name, in_range
 

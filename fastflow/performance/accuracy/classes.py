@@ -27,6 +27,7 @@ from fastflow.schema.results import TYPICAL, TYPICAL_TTFT
 from fastflow.schema.serving import NO_SERVING
 
 TRAINING, SERVING, FIRST_TOKEN = "training", "serving", "first token"
+SPLIT_SERVING, SPLIT_FIRST_TOKEN = "disaggregated serving", "disaggregated first token"
 WORK = {
     "gemm": "products", "operator": "operators", "attention": "attention",
     "latent_attention": "latent attention", "linear_attention": "linear attention",
@@ -37,8 +38,10 @@ WORK = {
 """The kind of work of each family of models that measurements are of."""
 BACKWARD = ("gemm", "rnn", "transformer")
 """Families whose backward passes are measured too."""
-MODES = ("continuous",)
-"""Modes of serving that are measured."""
+SERVED = {"continuous": SERVING, "disaggregated": SPLIT_SERVING}
+"""The kind of work of each mode of serving that is measured."""
+FIRST_TOKENS = {SERVING: FIRST_TOKEN, SPLIT_SERVING: SPLIT_FIRST_TOKEN}
+"""The kind of work of their times to the first token."""
 _EXPERTS = "model.experts"
 _THRESHOLDS = {
     "model.training": 0.0, "system.devices": 1.0, _EXPERTS: 1.0, "model.latent": 0.0,
@@ -192,8 +195,7 @@ def _kinds_exceed(inputs: Inputs, key: str, least: float) -> Bools:
 def work_of(point: Point) -> tuple[str, str]:
     """Return the kind of work of a point, "" where there are no measurements of it, and the kind of model."""
     if point.mode not in ("", NO_SERVING):
-        is_measured = point.mode in MODES and point.hosted
-        return (SERVING if is_measured else ""), kind_of_model(point)
+        return (SERVED.get(point.mode, "") if point.hosted else ""), kind_of_model(point)
     work = WORK.get(point.name, "")
     if work == TRAINING:
         kind = f"{kind_of_model(point)} with adapters" if point.adapted else kind_of_model(point)
@@ -221,10 +223,10 @@ def _class_errors(point: Point) -> ClassErrors:
     if match is None:
         return ClassErrors(None, None, f"{_NOT_VALIDATED} ({work_and_kind}: no measurements on such a chip)")
     key, errors = match
-    if work != SERVING:
+    if work not in FIRST_TOKENS:
         error_text, bias = f"{errors.mean_error:.0%}", f"{errors.bias:.2f}"
         return ClassErrors(errors, None, _format_class(key, error_text, errors.rows, bias))
-    first_match = find(FIRST_TOKEN, kind, point.dtype, chip)
+    first_match = find(FIRST_TOKENS[work], kind, point.dtype, chip)
     first_token = first_match[1] if first_match else None
     error_text, bias = f"{errors.mean_error:.0%} per token", f"{errors.bias:.2f}"
     if first_token is not None:
@@ -240,7 +242,7 @@ def _unknown_work(point: Point) -> str:
     """Return a description of work without measurements."""
     if point.mode in ("", NO_SERVING):
         return "this kind of work"
-    return "a server without host overheads" if point.mode in MODES else f"serve.mode={point.mode}"
+    return "a server without host overheads" if point.mode in SERVED else f"serve.mode={point.mode}"
 
 
 def _format_class(key: Key, error: str, rows: int, bias: str) -> str:

@@ -45,7 +45,7 @@ def expert_kernels(inputs: Inputs, tensor: Ints) -> Texts:
     Where experts are so thin that blocks of DeepGEMM are mostly empty, vLLM takes Triton's kernels
     (vllm-project/vllm#29346).
     """
-    types, asked, library = stored_experts(inputs), inputs[MOE_BACKEND], inputs[MOE_LIBRARY]
+    types, chosen, library = stored_experts(inputs), inputs[MOE_BACKEND], inputs[MOE_LIBRARY]
     has_tensor_memory: Bools = inputs["chip.blocks.pair"] > 1.0
     names, number = factorize(np.char.add(np.char.add(library.astype(np.str_), " "), types.astype(np.str_)))
     kernels = np.full(types.size, CUTLASS, dtype=np.dtype("<U16"))
@@ -56,7 +56,7 @@ def expert_kernels(inputs: Inputs, tensor: Ints) -> Texts:
             kernels[(number == i) & rows] = of_library.get(dtype, of_library[""])
     is_thin = (library == "vllm") & (tensor >= THIN) & (kernels == DEEPGEMM)
     kernels[is_thin] = TRITON
-    named = asked != AUTO
-    kernels[named] = asked[named]
+    is_named = chosen != AUTO
+    kernels[is_named] = chosen[is_named]
     kernels[~has_tensor_memory & np.isin(kernels, OF_TENSOR_MEMORY)] = CUTLASS
     return kernels

@@ -183,7 +183,7 @@ def passes_with_towers(
         by=prefill.by[rows] + by_chunk(part.by),
         of_model=of_model,
         throttled=prefill.throttled[rows] + by_chunk(part.throttled),
-        experts=prefill.experts[rows] + by_chunk(part.experts),
+        experts=prefill.experts[rows],
         launches=prefill.launches[rows] + by_chunk(part.launches),
     )
     reason = take(passes.reason, rows)
@@ -193,9 +193,8 @@ def passes_with_towers(
     times = passes.times
     return passes._replace(
         times=times._replace(
-            shared=times.shared[rows], experts=times.experts[rows], head=times.head[rows],
-            decode=times.decode[rows], prefill=with_tower.time,
-            prefill_more=times.prefill_more[rows] + by_chunk(more),
+            shared=times.shared[rows], head=times.head[rows], decode=times.decode[rows],
+            prefill=with_tower.time, prefill_more=times.prefill_more[rows] + by_chunk(more),
         ),
         parts=others | {PREFILL: with_tower},
         weights=passes.weights[rows], chip=take(passes.chip, rows), peak=passes.peak[rows],

@@ -28,8 +28,8 @@ from fastflow.physics.parallelism.mesh import AXES, axes, devices_along
 from fastflow.physics.parallelism.pipeline_layout import AUTO
 from fastflow.physics.parallelism.pipeline_layout import KEY as PIPELINE_LAYOUT
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy, invalid_strategy, parse_column
-from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS, SAMPLER
 from fastflow.physics.workload.models.transformer.served_experts import DEEPGEMM, EXPERT_KERNELS
+from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS, SAMPLER
 from fastflow.physics.workload.ops.top_p import NO_FILTER
 from fastflow.physics.workload.precision import stored_experts
 from fastflow.schema.serving import BESIDE_TOKENS, REDUNDANT, TOP_P

@@ -186,7 +186,7 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
     computed = scenario.computed_tokens
     prefill = prompt_passes(scenario, 1.0 * prompts, computed, np.full(prompts.size, np.inf))
     pass_s = prefill.time + inputs["server.step_overhead"]
-    ttft = pass_s + inputs["server.request_overhead"]
+    ttft = pass_s + scenario.request_s
     columns = {
         "ttft_s": ttft, "time_s": pass_s, "requests_per_s": inputs["serve.batch"] / pass_s,
         "prefill_tokens_per_s": inputs["serve.batch"] * computed / pass_s,
@@ -245,7 +245,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     inputs, prefill, metrics = scenario.inputs, result.prefill, result.metrics
     if not metrics:
         return PhaseResults({}, result.reason)
-    layouts, servers, request = scenario.layouts, scenario.servers, inputs["server.request_overhead"]
+    layouts, servers, request = scenario.layouts, scenario.servers, scenario.request_s
     batch = np.maximum(metrics["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
     decode = decode_pass(scenario, batch, scenario.mean_context)
     host = _decode_host_s(scenario, batch)
@@ -331,8 +331,8 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     decoded, read = _work(decode, host, often), _work(prompt, np.zeros(batch.size), layouts.tensor)
     work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
-        "ttft_s": metrics["ttft_s"] + inputs["server.request_overhead"], "tpot_s": tpot,
-        "e2e_s": metrics["e2e_s"] + inputs["server.request_overhead"],
+        "ttft_s": metrics["ttft_s"] + scenario.request_s, "tpot_s": tpot,
+        "e2e_s": metrics["e2e_s"] + scenario.request_s,
         "requests_per_s": requests_per_s, "time_s": decode.time + host,
         "running_requests": metrics["decoding"] * active * share,
         "waiting_requests": metrics["queue"] * active,
@@ -355,7 +355,7 @@ def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     """Return the columns of `SIMULATED`; times from sending on with the host's time, as in their means."""
     columns = {name: metrics[name] for name in SIMULATED if name in metrics}
     for name in columns.keys() & {*_TTFT, *_E2E}:
-        columns[name] = columns[name] + scenario.inputs["server.request_overhead"]
+        columns[name] = columns[name] + scenario.request_s
     for name in columns.keys() & {*_TPOT}:
         columns[name] = np.where(scenario.osl > 1.0, columns[name], np.nan)
     return columns

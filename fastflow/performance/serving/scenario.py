@@ -97,6 +97,12 @@ class ServingScenario(NamedTuple):
         return tokens
 
     @property
+    def request_s(self) -> Floats:
+        """Time of the host for a request with a mean prompt, beside iterations [s]."""
+        of_request: Floats = self.inputs["server.request_overhead"]
+        return of_request + self.inputs["server.request_overhead_per_token"] * self.isl
+
+    @property
     def mean_context(self) -> Floats:
         """Mean tokens of a request in the cache while it decodes."""
         return self.isl + self.osl / 2.0
@@ -300,7 +306,8 @@ def _eager_s(points: _Points) -> Floats:
     """Return the time in which a host launches the kernels of a pass with a prompt one by one [s]."""
     parts, server = points.passes.parts, points.server
     launches = parts[TOKENS_PART].launches[server, 0] + parts[PREFILL].launches[server, 0, 0]
-    return points.inputs["server.eager_launch_time"] * launches
+    eager: Floats = points.inputs["server.eager_launch_time"] * launches
+    return eager
 
 
 def _intakes(inputs: Inputs) -> Intakes:

@@ -252,9 +252,7 @@ def no_gradient(network: Network, i: int, kernel: Kernel, precision: Precision) 
     return []
 
 
-def connect(
-    layers: Iterable[Layer], needs_input_gradient: bool = False, are_stacked: bool = True
-) -> Network:
+def connect(layers: Iterable[Layer], needs_input_gradient: bool = False, are_stacked: bool = True) -> Network:
     """Return the unrolled network, names resolved to indices; the caller checks the names.
 
     are_stacked: whether the input of a layer is the output of the layer below; else that of the network.

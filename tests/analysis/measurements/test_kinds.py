@@ -108,8 +108,8 @@ def test_a_kind_is_one_class(tmp_path, monkeypatch):
 def test_every_kind_is_registered_once_and_by_a_file_of_its_own():
     homes = [kind.__module__ for kind in KINDS.values()]
     names = ("attention", "collective", "expert_exchange", "experts", "gemm", "iteration",
-             "latent_attention", "linear_attention", "operator", "recurrent", "served_energy", "serving",
-             "sparse_attention", "training", "training_energy")  # fmt: skip
+             "latent_attention", "linear_attention", "operator", "recurrent", "served_energy", "served_split",
+             "serving", "sparse_attention", "training", "training_energy")  # fmt: skip
     assert sorted(homes) == [f"fastflow.analysis.measurements.kinds.{name}" for name in names]
     assert [kind.name for kind in KINDS.values()] == [*KINDS]
 

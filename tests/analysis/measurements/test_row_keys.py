@@ -175,6 +175,7 @@ BEFORE = {
     "serving.prompts": ({"isl": 1000}, ("serve.num_unique_prompts=0", "+serving.prompts.vllm=3"),
                         {"isl": 1000}),
     "serving.connections": ({}, ("serve.batch=0", "+serving.connections.vllm_Llama_8B=1"), {}),
+    "serving.recipes": ({}, ("server.max_num_seqs=4", "+serving.recipes.vllm='server.max_num_seqs=2'"), {}),
     "serving.prompt_lengths": ({"task": UNKNOWN}, ("serve.isl=256", "serve.sampling=top_p"), {}),
     "serving.memory_shares": ({}, ("server.gpu_memory_utilization=0.9",
                                   "serving.memory_shares.gpqa=0.5"), {}),

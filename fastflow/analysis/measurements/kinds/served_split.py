@@ -6,16 +6,22 @@ one, and so has decode; attention ranks are those of the row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import numpy as np
 
 from fastflow.analysis.measurements.closed_loop import TPOT, time_of_line
-from fastflow.analysis.measurements.kind import Options, TimedRows, register
+from fastflow.analysis.measurements.kind import register
 from fastflow.analysis.measurements.kinds.serving import ServedPoints
 from fastflow.analysis.measurements.served_recipes import UNVERSIONED, words_of
-from fastflow.analysis.measurements.splits import DATA, EXPERT, TENSOR, Split, Workers, by_speed, fitting, read_splits
+from fastflow.analysis.measurements.splits import (
+    DATA,
+    EXPERT,
+    TENSOR,
+    Split,
+    Workers,
+    by_speed,
+    fitting,
+    read_splits,
+)
 from fastflow.core.tables import Ints
 from fastflow.physics.parallelism.strategy import TENSOR as PLAN
 from fastflow.physics.parallelism.strategy import Strategy
@@ -51,8 +57,8 @@ class SplitPoints(ServedPoints):
         loads = np.where(unsaid, batches * self._phase("decode", "attention_dp_size"), loads)
         self.splits = self._find_splits(loads)
         strategies = [_strategy(split.decode) for split in self.splits]
-        prefills = np.array([split.prefill.count * split.prefill.devices for split in self.splits])
-        decodes = np.array([split.decode.count * split.decode.devices for split in self.splits])
+        prefills = np.array([split.prefill.number * split.prefill.devices for split in self.splits])
+        decodes = np.array([split.decode.number * split.decode.devices for split in self.splits])
         self.ranks = np.array([split.decode.strategy[2] for split in self.splits])
         self._set_input("serve.concurrency", loads)
         self._set_input("parallel.strategy", np.array(strategies))
@@ -131,4 +137,4 @@ class SplitPoints(ServedPoints):
 def _strategy(workers: Workers) -> str:
     """Write the layout of all workers of a phase in the notation of strategies."""
     tensor, experts, ranks = workers.strategy
-    return str(Strategy(PLAN, tp=tensor, ep=experts, dp=ranks * workers.count, pp=1))
+    return str(Strategy(PLAN, tp=tensor, ep=experts, dp=ranks * workers.number, pp=1))

@@ -21,8 +21,8 @@ from fastflow.analysis.measurements.served_recipes import (
     BUDGETS,
     DATA,
     EXPERT,
-    TENSOR,
     RANKED,
+    TENSOR,
     UNRANKED,
     UNVERSIONED,
     budget_of,
@@ -50,7 +50,7 @@ class ServedPoints(ServedRuns):
     keys_of_columns: ClassVar[Mapping[str, str]] = {
         "isl": "serve.isl", "osl": "serve.osl", "gemm_quant_mode": DTYPE, "moe_quant_mode": EXPERTS,
     }  # fmt: skip
-    other_columns = (
+    other_columns: ClassVar[tuple[str, ...]] = (
         "system", "model", "precision", "mode", "tp", "pp", "attention_dp", "moe_tp", "moe_ep", "backend",
         "backend_version", *keys_of_columns,
     )  # fmt: skip
@@ -64,7 +64,7 @@ class ServedPoints(ServedRuns):
     error_groups = ("part", "system", "model", "backend", "concurrency", "mode")
     choices = SERVED_CHOICES
     range_ends: ClassVar[Mapping[str, tuple[int, ...]]] = {"concurrency": (8, 32, 128, 512)}
-    alias_tables = (
+    alias_tables: ClassVar[tuple[str, ...]] = (
         "devices", "servers", "models", "dtypes", "experts", "caches", "spreads", "prompts", "connections",
         "recipes",
     )  # fmt: skip
@@ -94,8 +94,8 @@ class ServedPoints(ServedRuns):
         versions = [text or UNVERSIONED for text in self._cells("backend_version")]
         cells = (self._cells(name) for name in (self.device_column, "precision", "mode"))
         texts = zip(names, servers, versions, *cells, self._unranked(), strict=True)
-        columns = {name: self._whole_numbers(name) for name in ("isl", "osl", "tp")}
-        columns["dp"] = self._whole_numbers("attention_dp")
+        columns: dict[str, Floats | Ints] = {name: self._lengths(name) for name in ("isl", "osl")}
+        columns |= {"tp": self._whole_numbers("tp"), "dp": self._whole_numbers("attention_dp")}
         columns["c"] = self._whole_numbers("concurrency") * columns["dp"]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         words = [words_of(*row) for row in zip(texts, rows, strict=True)]

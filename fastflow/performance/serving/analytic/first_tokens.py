@@ -1,8 +1,8 @@
 """The distribution of times to first token, of the analytic form: its mean and its median.
 
 A prompt is computed with those of other requests that are sent in the same iteration. A request's time
-depends on the number of these prompts, on its place among them, on its length, and on the wait before. Each
-case is an interval of times, in which times are uniformly distributed, with a weight.
+depends on the number of these prompts, on its position among them, on its length, and on the wait before.
+Each case is an interval of times, in which times are uniformly distributed, with a weight.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def new_intervals() -> Intervals:
 
 
 class _Group(NamedTuple):
-    """Prompts that are computed together, and the place of one of them."""
+    """Prompts that are computed together, and the position of one of them."""
 
     room: float  # tokens of prompts that an iteration takes on a rank
     before: float  # prompts of its rank before it
@@ -90,7 +90,7 @@ def add_even_groups(
 def add_group(
     times: PassTimes, batch: Batch, request: Request, prompts: Prompts, weight: float, intervals: Intervals
 ) -> None:
-    """Add the times of a prompt at any place among an integer number of others.
+    """Add the times of a prompt at any position among an integer number of others.
 
     Ranks take turns, so some have one prompt more.
     """
@@ -114,7 +114,7 @@ def _add_places(
     weight: float,
     intervals: Intervals,
 ) -> None:
-    """Add the times of a prompt at any place on its rank; on_rank, on_fullest: prompts of ranks."""
+    """Add the times of a prompt at any position on its rank; on_rank, on_fullest: prompts of ranks."""
     room = room_of(batch, request, prompts.decoding if batch.mixes else 0.0)
     varies = request.half_range > 1e-6
     places, bins = 1, _LENGTHS if varies else 1
@@ -125,8 +125,8 @@ def _add_places(
             )
             return
         places = int(min(on_rank, float(_PLACES if varies else _PLACES_OF_EQUAL)))
-    for place in range(places):
-        before = (place + 0.5) * on_rank / places - 0.5
+    for position in range(places):
+        before = (position + 0.5) * on_rank / places - 0.5
         group = _Group(room, before, on_rank, on_fullest)
         start = _completion(times, batch, request, prompts, group, -request.half_range)
         for edge in range(bins):

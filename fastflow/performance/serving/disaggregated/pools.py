@@ -148,8 +148,8 @@ def pool_rank_of(pool: Prefills, request: int) -> PoolRank:
 @lean_kernel
 def send_to_prefill(pool: Prefills, requests: PoolRequests, request: int) -> None:
     """Put a request into its rank's queue, before those that arrive later: their round trips differ."""
-    place = pool_rank_of(pool, request)
-    unit, rank = place.unit, place.rank
+    position = pool_rank_of(pool, request)
+    unit, rank = position.unit, position.rank
     free = pool.tail[unit, rank]
     while free > pool.head[unit, rank]:
         other = pool.queue[unit, rank, free - 1]

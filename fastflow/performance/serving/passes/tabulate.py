@@ -295,7 +295,7 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     weights[prediction.timed] = sum_by_kind(graph.offset, parts, _weight_bytes(prediction, inputs), num_parts)
     is_expert = graph.layer.part == EXPERTS
     experts[prediction.timed] = sum_by_point(graph, np.where(is_expert, kernel_s, 0.0))
-    launches[prediction.timed] = sum_by_point(graph, 1.0 * prediction.pipeline.launches)
+    launches[prediction.timed] = sum_by_point(graph, prediction.pipeline.launches.astype(np.float64))
     part = Part(time, by[:, -1], energy, by, of_model, throttled, experts, launches)
     return TabulatedPart(part, weights, prediction.reason, prediction.chip, peak)
 
@@ -322,12 +322,13 @@ def _hidden_s(prediction: Prediction, inputs: Inputs) -> Floats:
     """
     graph, timing = prediction.graph, prediction.timing
     tokens = inputs["model.batch"] * inputs["model.sequence"]
-    beside = (graph.layer.part == BESIDE) & (tokens <= inputs[BESIDE_TOKENS])[graph.point]
-    if not beside.any():
+    is_beside = (graph.layer.part == BESIDE) & (tokens <= inputs[BESIDE_TOKENS])[graph.point]
+    if not is_beside.any():
         return np.zeros(graph.point.size)
     work_s = np.maximum(timing.times[:, DRAM_TIME], timing.flop / prediction.peaks.kernels)
-    hidden = np.where(beside, np.maximum(timing.time - work_s, 0.0), 0.0)
-    return prediction.pipeline.launches * hidden
+    hidden: Floats = np.where(is_beside, np.maximum(timing.time - work_s, 0.0), 0.0)
+    hidden *= prediction.pipeline.launches
+    return hidden
 
 
 def _times_of_model(

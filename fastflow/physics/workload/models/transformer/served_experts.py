@@ -25,8 +25,8 @@ from functools import lru_cache
 from fastflow.core.field import text
 from fastflow.physics.timing.moe import expert_tiles
 from fastflow.physics.workload.graph import BESIDE, ON_ACTIVATIONS, PRODUCT
-from fastflow.physics.workload.models.transformer.mixers.queries import QUERY_DOWN
 from fastflow.physics.workload.models.transformer.building_blocks import FEED_FORWARD
+from fastflow.physics.workload.models.transformer.mixers.queries import QUERY_DOWN
 from fastflow.physics.workload.network import KernelType, Node
 from fastflow.physics.workload.ops import grouped_gemm
 from fastflow.physics.workload.ops.moe_passes import (
@@ -44,7 +44,8 @@ CUTLASS, TUNED, TRITON, DEEPGEMM, TRTLLM = "cutlass", "tuned", "triton", "deepge
 TRITON_KERNELS = "triton_kernels"
 EXPERT_KERNELS = text(
     "model.expert_kernels",
-    "kernels of experts; tuned: those of cutlass that TensorRT-LLM's tuner chose for chips with tensor memory",
+    "kernels of experts; tuned: those of cutlass that TensorRT-LLM's tuner chose for chips with tensor"
+    " memory",
     (CUTLASS, TUNED, TRITON, TRITON_KERNELS, DEEPGEMM, TRTLLM),
 )
 _LIBRARIES = {
@@ -65,7 +66,7 @@ def with_expert_kernels(nodes: Sequence[Node], kernels: str) -> list[Node]:
     types = {PASSES[name]: kind for name, kind in others.items()}
     gates = {node.name: node.reads for node in nodes if node.type is PASSES["expert_gate"]}
     fused = gates if kernels in (TRTLLM, TRITON_KERNELS) else {}
-    found = []
+    served = []
     for node in nodes:
         if node.name in fused:
             continue
@@ -79,8 +80,8 @@ def with_expert_kernels(nodes: Sequence[Node], kernels: str) -> list[Node]:
             node = node._replace(attributes={**node.attributes, **rare})
         if node.modules & SHARED_EXPERTS:
             node = node._replace(part=BESIDE)
-        found.append(node)
-    return found
+        served.append(node)
+    return served
 
 
 def with_fused_downs(nodes: Sequence[Node]) -> list[Node]:
@@ -93,13 +94,13 @@ def with_fused_downs(nodes: Sequence[Node]) -> list[Node]:
         return [*nodes]
     fused = queries._replace(name=DOWN, cols=queries.cols + keys.cols)
     renamed = {QUERY_DOWN: DOWN, KEY_DOWN: DOWN}
-    found = []
+    served = []
     for node in nodes:
         if node.name == KEY_DOWN:
             continue
         node = fused if node.name == QUERY_DOWN else node
-        found.append(node._replace(reads=tuple(renamed.get(read, read) for read in node.reads)))
-    return found
+        served.append(node._replace(reads=tuple(renamed.get(read, read) for read in node.reads)))
+    return served
 
 
 def with_one_sum(nodes: Sequence[Node]) -> tuple[Node, ...]:
