@@ -155,6 +155,16 @@ def test_a_grid_has_points_with_and_without_images():
     assert grid.encode_s.iloc[2:].tolist() == [one.encode_s for one in alone[2:]]
 
 
+def test_attention_ranks_that_share_experts_have_towers():
+    """A point's passes are its model's, with experts of the tokens of all ranks."""
+    experts = ("model.pattern=experts", "model.experts=8", "model.expert_ffn=512")
+    ranks = (*TWO, "parallel.strategy=TP-1-e2-d2", *experts, *TOWER, *LOAD, "serve.simulate=true")
+    grid = fastflow.evaluate(*SMALL, *ranks, "serve.images=0,1,2", "model.topk=2,4")
+    assert (grid.reason == "").all()
+    alone = [row(*ranks, f"serve.images={n}", f"model.topk={k}") for n in (0, 1, 2) for k in (2, 4)]
+    assert grid.tpot_s.tolist() == [one.tpot_s for one in alone]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

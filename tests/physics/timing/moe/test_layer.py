@@ -347,6 +347,17 @@ def grouped(tokens, inner, cols, stored, of_weights=False):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("dtype", "launches"), [("bf16", 0), ("w4a16", 0), ("fp8", 1), ("fp8_block", 1)])
+def test_libraries_whose_products_gather_rows_quantise_tokens(dtype, launches):
+    """Each token once, whatever the number of experts that it chooses: 2 bytes in, 1 out."""
+    of = layer(dtype, 300, 8, 128)
+    machine = device_of("h100_sxm", "bf16" if of.converted.any() else dtype)
+    got = expert_pass(machine, of, "quantise_tokens")
+    assert float(np.max(got.launches)) == launches
+    assert float(np.max(got.bytes)) == launches * 300 * 2048 * (2 + 1)
+    assert not np.any(expert_pass(machine, of, "fused").launches)
+
+
 @pytest.mark.parametrize(
     ("chip", "dtype", "topk", "experts", "tokens", "launches"),
     [
@@ -367,7 +378,8 @@ def grouped(tokens, inner, cols, stored, of_weights=False):
 def test_kernels_of_a_layer(chip, dtype, topk, experts, tokens, launches):
     of = layer(dtype, tokens, topk, experts)
     machine = device_of(chip, "bf16" if of.converted.any() else dtype)
-    names = [name for name in PASSES if not name.startswith(("triton", "masked", "trtllm"))]
+    others = ("triton", "masked", "trtllm", "quantise_tokens", "fused")  # of other libraries
+    names = [name for name in PASSES if not name.startswith(others)]
     got = {name: float(np.max(expert_pass(machine, of, name).launches)) for name in names}
     assert {name: n for name, n in got.items() if n} == launches
     each = {name: time_passes(machine, of, [name])[0].time[0] for name in names}

@@ -33,7 +33,7 @@ def test_without_biases_there_are_none():
 
 
 def test_kernels_of_servers_add_them():
-    one = {"before": 0, "expert_rows": 0, "pass": "tokens", "sampler": "none"}
+    one = {"before": 0, "expert_rows": 0, "pass": "tokens", "sampler": "none", "expert_kernels": "cutlass"}
     inputs = points(**MIXTURE) | {f"model.{name}": np.array([value]) for name, value in one.items()}
     names = {node.name for layer in served.network(inputs).layers for node in layer.nodes}
     assert {"down", "combine"} <= names

@@ -18,6 +18,7 @@ PARTS = ("tokens", "head", "decode", "prefill")
 SIZES = {
     "expert_rows": 0,
     "sampler": "none",
+    "expert_kernels": "cutlass",
     "latent": 0,
     "query_latent": 0,
     "rotary": 0,
