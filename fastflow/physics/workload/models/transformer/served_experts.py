@@ -72,7 +72,8 @@ def with_expert_kernels(nodes: Sequence[Node], kernels: str) -> list[Node]:
             continue
         reads = tuple(source for read in node.reads for source in fused.get(read, (read,)))
         node = node._replace(reads=reads, type=types.get(node.type, node.type))
-        if node.type is grouped_gemm.TYPE or node.attributes.get("experts") is not None:
+        num_experts = node.attributes.get("experts")
+        if node.type is grouped_gemm.TYPE or num_experts is not None:
             rare = {
                 "library": float(_LIBRARIES[kernels]), "recent": 1.0,
                 "triton": float(kernels == TRITON_KERNELS),
