@@ -17,7 +17,7 @@ from tests.naive import serving as naive
 POINT = ("model=llama3_8b", "chip=h100_sxm", "parallel.strategy=TP-1", "system.devices=1")
 FIGURES = {"step_overhead": 4e-3, "step_overhead_per_request": 0.15e-3, "request_overhead": 45e-3}
 """Figures of the measured server's host [s]."""
-_TABLES = ("shared", "head", "decode", "prefill", "prefill_more")
+_TABLES = ("shared", "experts", "head", "decode", "prefill", "prefill_more")
 
 
 @contextmanager
@@ -60,14 +60,15 @@ def run(isl, osl, concurrency=0, arrivals=None, figures=FIGURES, overrides=("ser
     tables = {name: getattr(times, name).tolist() for name in times._fields}
     tables |= {name: tables[name][0] for name in _TABLES}
     columns = scenario.servers._asdict()
-    columns |= {"iteration_s": columns["host"].iteration_s, "row_s": columns["host"].row_s}
+    columns |= columns["host"]._asdict() | columns["intake"]._asdict()
     pipeline = columns["pipeline"]
     columns |= {"in_flight": pipeline.in_flight, "widest": pipeline.widest, "last": pipeline.last}
     server = {name: column[0] for name, column in columns.items() if isinstance(column, np.ndarray)}
     pairs = list(zip(isl, osl, strict=True))
     requests, _ = naive.simulate(tables, server, pairs, arrivals, concurrency, 0.0, trip_share)
     requests.sort(key=lambda request: request.number)
-    overhead = figures.get("request_overhead", 0.0)
+    of_prompt = scenario.inputs["server.request_overhead_per_token"][0] * np.mean(isl)
+    overhead = figures.get("request_overhead", 0.0) + of_prompt
     return [
         (request.sent, request.first - request.sent + overhead, request.end - request.sent + overhead)
         for request in requests
