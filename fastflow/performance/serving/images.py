@@ -193,8 +193,9 @@ def passes_with_towers(
     times = passes.times
     return passes._replace(
         times=times._replace(
-            shared=times.shared[rows], head=times.head[rows], decode=times.decode[rows],
-            prefill=with_tower.time, prefill_more=times.prefill_more[rows] + by_chunk(more),
+            shared=times.shared[rows], experts=times.experts[rows], head=times.head[rows],
+            decode=times.decode[rows], prefill=with_tower.time,
+            prefill_more=times.prefill_more[rows] + by_chunk(more),
         ),
         parts=others | {PREFILL: with_tower},
         weights=passes.weights[rows], chip=take(passes.chip, rows), peak=passes.peak[rows],
