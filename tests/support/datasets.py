@@ -67,11 +67,12 @@ MEASURED = {
     "exchanges of experts": f"{SAMPLE}/deepep.csv",
     "training runs": f"{SAMPLE}/training.csv",
     "served points": "FOLDER/served.csv",
+    "served points, prefill and decode apart": "FOLDER/split.csv",
     "energy of served points": "FOLDER/energy.csv",
     "energy of training runs": "FOLDER/runs.csv",
     "whole iterations": "FOLDER/iterations.csv",
 }
-"""A file of every kind of measurement, the last four made up."""
+"""A file of every kind of measurement, the last five made up."""
 STUDIES = {
     "backtest": Case("sweep", "-m +sweeps=backtest"),
     "fig01": Case("sweep", "-m +sweeps=fig01 parallel.strategy=CR-2,RC-1-2,RC-2-1,CR-4,RC-1-4,RC-2-2,RC-4-1"),
@@ -188,6 +189,12 @@ def write_files(folder: Path) -> None:
     served = ["system,model,isl,osl,concurrency,tp,backend,silicon_ttft_ms,silicon_tpot_ms"]
     served += [f"h100_sxm,Qwen/Qwen3-32B,1024,128,{n},4,vllm,{100 + 8 * n},{9 + n / 8}" for n in (4, 16, 64)]
     (folder / "served.csv").write_text("\n".join(served) + "\n", encoding="utf-8")
+    split = ["system,model,isl,osl,concurrency,backend,mode,prefill_num_workers,prefill_tp_size"]
+    split[0] += ",decode_num_workers,decode_tp_size,silicon_ttft_ms,silicon_tpot_ms"
+    split += [
+        f"h100_sxm,Qwen/Qwen3-32B,1024,128,{n},vllm,disagg,1,4,1,4,{100 + 8 * n},{9 + n / 8}" for n in (4, 16)
+    ]
+    (folder / "split.csv").write_text("\n".join(split) + "\n", encoding="utf-8")
     states = ["device,model,framework,task,tp,avg_batch,osl_mean,dtype,tpot_median_s,power_per_device_W"]
     states += [
         f"H100,Qwen/Qwen3-32B,vLLM,gpqa,4,{n},128,bfloat16,{0.009 + n / 8e3},{400 + n}" for n in (4, 16)

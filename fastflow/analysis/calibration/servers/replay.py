@@ -159,12 +159,11 @@ def replay(loads: Sequence[Load], inputs: Columns) -> Replayed:
     columns = results_of(inputs)
     for index, load in enumerate(loads):
         if TTFT + "_s" not in columns or np.isnan(columns[TTFT + "_s"][index]):
-            reason = str(columns["reason"][index]) or "it has no times"
-            path = str(inputs[LENGTHS][index])
-            reason = reason.replace(f"{LENGTHS}={path}", f"requests={load.run.name}").replace(
-                LENGTHS, "requests"
-            )
-            raise CompositionError(f"the server of {load.run.name} cannot be predicted: {reason}")
+            message = str(columns["reason"][index]) or "it has no times"
+            # the user gave a benchmark's file, from which the file of lengths was written
+            message = message.replace(f"{LENGTHS}={inputs[LENGTHS][index]}", f"requests={load.run.name}")
+            message = message.replace(LENGTHS, "requests")
+            raise CompositionError(f"the server of {load.run.name} cannot be predicted: {message}")
     times = {}
     for key, names in COLUMNS.items():
         name = next(name for name in names if name in columns)
