@@ -20,7 +20,8 @@ PLAIN = {
 }  # fmt: skip
 LOAD = {
     "isl": 1024.0, "osl": 1024.0, "relative_range": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
-    "requests": 640, "most": 0, "known": 0, "lengths": np.zeros((2, 0), dtype=np.int64),
+    "requests": 640, "most": 0, "known": 0, "in_order": False,
+    "lengths": np.zeros((2, 0), dtype=np.int64),
     "arrivals": np.zeros(0), "percentile": 99.0,
 }  # fmt: skip
 

@@ -229,6 +229,7 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
         isl=isl, osl=osl, relative_range=inputs["serve.length_range_ratio"], prefix=prefix,
         concurrency=concurrency, rate=rate / active, requests=requests,
         most=np.where(is_extended, MAX_REQUESTS_OPEN, 0), known=num_known_requests(inputs),
+        in_order=np.zeros(points, dtype=np.bool_),
         lengths=np.zeros((points, 2, 0), dtype=np.int64), arrivals=np.zeros((points, 0)),
         percentile=inputs[PERCENTILE],
     )  # fmt: skip

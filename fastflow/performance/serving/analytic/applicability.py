@@ -33,7 +33,7 @@ MAX_DECODING = 0.9
 """Largest share of an iteration's tokens for requests that decode: prompts wait for what is left."""
 MAX_WAIT = 0.04
 """Largest share of queueing in the time to first token: for room in the batch, and for other prompts."""
-MAX_SPREAD = 0.1
+MAX_WIDTH = 0.1
 """Largest relative distance of the quantiles next to the median time to first token: beyond it, whether a
 prompt takes an iteration more decides on the median."""
 MAX_BURST_ERROR = 0.07
@@ -97,7 +97,7 @@ def is_accurate(
         return False
     if not takes_at_once(batch) or batch.host.first_use_s > 0.0:
         return False
-    if slot.relative_range > 0.0 and first_tokens.spread > MAX_SPREAD:
+    if slot.relative_range > 0.0 and first_tokens.width > MAX_WIDTH:
         return False
     if batch.is_closed and not _is_closed_loop_accurate(batch, request, slot, metrics, first_tokens):
         return False

@@ -148,11 +148,11 @@ def closed_loop_first_tokens(
     while cycle < loop.cycles:  # the second and the third one, and those that follow
         stop = cycle + 1.0 if cycle < 3.0 else loop.cycles
         weight = min(stop, loop.cycles) - cycle
-        spread = _ends_of(loop, 0.5 * (cycle + stop - 1.0))
-        decoding = max(0.0, loop.rank - prompts_on_rank(batch, spread.group_size)) * loop.decoding_share
+        ends = _ends_of(loop, 0.5 * (cycle + stop - 1.0))
+        decoding = max(0.0, loop.rank - prompts_on_rank(batch, ends.group_size)) * loop.decoding_share
         if batch.ranks > 1:  # most decode on a rank without prompts
-            decoding = min(loop.rank, loop.running - spread.group_size) * loop.decoding_share
-        _add_later(times, batch, request, loop, spread, returns, decoding, weight, intervals)
+            decoding = min(loop.rank, loop.running - ends.group_size) * loop.decoding_share
+        _add_later(times, batch, request, loop, ends, returns, decoding, weight, intervals)
         cycle = stop
     return first_tokens_of(intervals, queued, burst)
 

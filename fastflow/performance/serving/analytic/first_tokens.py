@@ -26,7 +26,7 @@ _MANY, _QUANTILES = 6.0, 7  # number of others from which on quantiles stand for
 _LEAST = 1e-3  # least weight of a number of others
 _HALVINGS = 30  # of the range of times, for a quantile
 _TIE = 1e-6  # share of requests on each side of the median, which may be between two intervals
-_BESIDE = 0.05  # share of requests on each side of the median, where its steepness is measured
+_NEAR_MEDIAN = 0.05  # share of requests on each side of the median, where its steepness is measured
 
 
 class FirstTokens(NamedTuple):
@@ -34,7 +34,7 @@ class FirstTokens(NamedTuple):
 
     mean: float
     median: float
-    spread: float  # relative distance of the quantiles next to the median
+    width: float  # relative distance of the quantiles next to the median
     burst: float  # part of the mean of a closed loop's first burst
 
 
@@ -202,12 +202,12 @@ def first_tokens_of(intervals: Intervals, waits: float, burst: float) -> FirstTo
     weights.
     """
     median = 0.5 * (_quantile(intervals, 0.5 - _TIE) + _quantile(intervals, 0.5 + _TIE))
-    low, high = _quantile(intervals, 0.5 - _BESIDE), _quantile(intervals, 0.5 + _BESIDE)
+    low, high = _quantile(intervals, 0.5 - _NEAR_MEDIAN), _quantile(intervals, 0.5 + _NEAR_MEDIAN)
     weight = _weight_of(intervals)
     return FirstTokens(
         mean=sum_of(intervals) / weight + waits,
         median=median,
-        spread=max(high - median, median - low) / median,
+        width=max(high - median, median - low) / median,
         burst=burst / weight,
     )
 

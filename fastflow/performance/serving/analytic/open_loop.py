@@ -217,6 +217,12 @@ def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, gr
 
 
 @lean_kernel
+def _without_end() -> _RequestTimes:
+    """Return the times of requests whose prompts take all the time."""
+    return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, 1.0, np.inf)
+
+
+@lean_kernel
 def _request_times(
     times: PassTimes, batch: Batch, request: Request, rate: float, others: float
 ) -> _RequestTimes:
@@ -227,7 +233,7 @@ def _request_times(
     capacity = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks
     prompt_s, group_size, mixed_share = total_time(group.parts), 1.0, 0.0
     if rate * prompt_s / capacity >= FULL:
-        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, 1.0, np.inf)
+        return _without_end()
     busy = _finds_others(batch.slots, others)
     for _ in range(4):  # prompts in a group and the length of iterations depend on each other
         mixed_s = total_time(group.parts)
@@ -240,7 +246,7 @@ def _request_times(
         group = _group(times, batch, request, decoding, group_size)
     share = rate * group.total / group_size
     if share >= FULL:
-        return _RequestTimes(np.inf, np.inf, np.inf, np.inf, np.inf, 1.0, np.inf, 1.0, np.inf)
+        return _without_end()
     services = request.half_range**2 / 3.0
     behind = wait_for(capacity, rate * prompt_s / capacity, 1.0 / batch.slots, services, prompt_s)
     group_stall = 0.0 if batch.mixes else group.total - group.completion

@@ -24,7 +24,7 @@ from fastflow.performance.serving.passes.step_time import (
 )
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import cached_tokens
-from fastflow.performance.serving.simulator.scheduler import TOLERANCE, Batch
+from fastflow.performance.serving.simulator.scheduler import TOLERANCE, Batch, insert_by_arrival
 
 NEVER = 1e300
 
@@ -147,17 +147,12 @@ def pool_rank_of(pool: Prefills, request: int) -> PoolRank:
 
 @lean_kernel
 def send_to_prefill(pool: Prefills, requests: PoolRequests, request: int) -> None:
-    """Put a request into its rank's queue, before those that arrive later: their round trips differ."""
+    """Put a request into its rank's queue, in the order of arrival: round trips differ."""
     position = pool_rank_of(pool, request)
     unit, rank = position.unit, position.rank
-    free = pool.tail[unit, rank]
-    while free > pool.head[unit, rank]:
-        other = pool.queue[unit, rank, free - 1]
-        if requests.sent[other] <= requests.sent[request]:
-            break
-        pool.queue[unit, rank, free] = other
-        free -= 1
-    pool.queue[unit, rank, free] = request
+    insert_by_arrival(
+        pool.queue[unit, rank], pool.head[unit, rank], pool.tail[unit, rank], requests.sent, request
+    )
     pool.tail[unit, rank] += 1
 
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.performance.serving.analytic.applicability import MAX_WAIT as MAX_FIRST_WAIT
 from fastflow.performance.serving.analytic.applicability import (
-    MAX_SPREAD,
+    MAX_WIDTH,
     MIN_CYCLES,
     MIN_PASSES,
     MIN_REQUESTS,
     are_too_few,
 )
-from fastflow.performance.serving.analytic.applicability import MAX_WAIT as MAX_FIRST_WAIT
 from fastflow.performance.serving.analytic.first_tokens import (
     FirstTokens,
     Intervals,
@@ -172,7 +172,7 @@ def _has_near_first_tokens(relative_range: float, means: PoolMeans, first_tokens
 
     They are not in closed loops of several requests, which arrive in groups as they end.
     """
-    is_steep = relative_range > 0.0 and first_tokens.spread > MAX_SPREAD
+    is_steep = relative_range > 0.0 and first_tokens.width > MAX_WIDTH
     return bool(not is_steep and means.queued <= MAX_FIRST_WAIT * first_tokens.mean)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
-from fastflow.performance.serving.requests.load import Loads, lengths_sent
+from fastflow.performance.serving.requests.load import Loads
 from fastflow.physics.workload.request_lengths import KEY, RequestLengths, read_lengths
 
 REQUESTS = 10
@@ -124,38 +124,24 @@ def _with_requests(inputs: Inputs, loads: Loads, servers: Ints) -> Loads:
     for index, table in enumerate(tables):
         lengths[index, 0, : table.isl.size], lengths[index, 1, : table.osl.size] = table.isl, table.osl
         arrivals[index, : table.sent.size] = table.sent
-    return loads._replace(known=counts[inverse], lengths=lengths[inverse], arrivals=arrivals[inverse])
+    in_order = np.array([each.in_order for each in files])
+    return loads._replace(
+        known=counts[inverse], in_order=in_order[file], lengths=lengths[inverse], arrivals=arrivals[inverse]
+    )
 
 
 def _server_requests(file: _File, servers: int) -> RequestLengths:
-    """Return the requests that are sent to the first of some servers; without arrivals, those it draws from.
+    """Return the requests that are sent to the first of some servers; without order, those it draws from.
 
     The latter are sorted by their total tokens, so that neighbours are alike.
     """
     requests = file.requests
-    if file.has_arrivals:
-        return take(requests, np.arange(0, requests.isl.size, servers))
-    if file.in_order:
-        return _unshuffled(requests.isl[::servers], requests.osl[::servers])
+    if file.has_arrivals or file.in_order:
+        return RequestLengths(requests.isl[::servers], requests.osl[::servers], requests.sent[::servers])
     order = np.lexsort((requests.osl, requests.isl + requests.osl))
     if order.size > MAX_SENT:
         order = order[((np.arange(MAX_SENT) + 0.5) * order.size / MAX_SENT).astype(np.int64)]
     return RequestLengths(requests.isl[order], requests.osl[order], np.zeros(0))
-
-
-def _unshuffled(isl: Ints, osl: Ints) -> RequestLengths:
-    """Return requests at such places that the draw of a closed loop, which shuffles, keeps their order."""
-    count, ones, zeros = isl.size, np.ones(1, dtype=np.int64), np.zeros(1)
-    numbers = np.arange(count).reshape(1, 1, count)
-    load = Loads(
-        isl=zeros, osl=zeros, relative_range=zeros, prefix=zeros, concurrency=ones, rate=zeros,
-        requests=count * ones, most=0 * ones, known=count * ones,
-        lengths=np.concatenate([numbers, numbers], axis=1), arrivals=np.zeros((1, 0)), percentile=zeros,
-    )  # fmt: skip
-    drawn, _ = lengths_sent(load, 0, count)
-    placed_isl, placed_osl = np.empty_like(isl), np.empty_like(osl)
-    placed_isl[drawn], placed_osl[drawn] = isl, osl
-    return RequestLengths(placed_isl, placed_osl, np.zeros(0))
 
 
 def _files(inputs: Inputs) -> tuple[list[_File], Ints]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Floats, Ints
+from fastflow.core.tables import Bools, Floats, Ints
 
 PROMPTS, ANSWERS, ARRIVALS, ROWS, TRIPS = 0, 1, 2, 3, 4
 """Streams of random numbers."""
@@ -39,6 +39,7 @@ class Loads(NamedTuple):
     requests: Ints  # total; at first, where a simulation is extended until it is stationary
     most: Ints  # at most, where it is extended; 0: it is not
     known: Ints  # requests of a file, which replace uniform lengths; 0: no file
+    in_order: Bools  # of a closed loop that sends each request of the file, in the order of the file
     lengths: Ints  # of their prompts and answers, by arrival, or fewest tokens first; (points, 2, known)
     arrivals: Floats  # their arrival times [s], where used; (points, known)
     percentile: Floats  # of latencies that is computed beside the median and the 99th
@@ -122,11 +123,11 @@ def sent_at(loads: Loads, point: int, requests: int) -> Floats:
 def lengths_sent(loads: Loads, point: int, requests: int) -> tuple[Ints, Ints]:
     """Return the prompt and the answer of each request of a point [tokens], (requests,) each.
 
-    A file's requests are all sent in order where its arrival times are used. Else the file is divided into as
-    many parts as there are requests, and one request of each part is drawn.
+    A file's requests are all sent in order where its arrival times are used, or where `in_order` says so.
+    Else the file is divided into as many parts as there are requests, and one request of each part is drawn.
     """
     known = loads.known[point]
-    if known > 0 and _uses_file_times(loads, point):
+    if known > 0 and (loads.in_order[point] or _uses_file_times(loads, point)):
         return loads.lengths[point, 0, :requests].copy(), loads.lengths[point, 1, :requests].copy()
     if known == 0:
         isl = lengths_of(loads.isl[point], loads.relative_range[point], requests, PROMPTS)

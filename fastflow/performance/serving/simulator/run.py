@@ -249,10 +249,10 @@ def _run(
         with_prompts = compose(batch, requests, ranks, now, window.visible, is_held, schedule)
         span = Span(now, until if in_order else now, window.most)
         steps = step(times, batch, requests, ranks, with_prompts, span, row)
-        if steps.passes == 0 and not is_idle:
-            is_idle = True
-            continue
         if steps.passes == 0:
+            if not is_idle:  # an idle server takes at once what has come
+                is_idle = True
+                continue
             now = next_sent(batch, requests, ranks, now)
             if now >= 1e300:
                 return False

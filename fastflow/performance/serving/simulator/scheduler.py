@@ -171,17 +171,20 @@ def ranks_of(ranks: int, requests: int, most: int) -> Ranks:
 
 @lean_kernel
 def send(batch: Batch, requests: Requests, ranks: Ranks, request: int) -> None:
-    """Put a request into its rank's queue, before those that arrive later: their round trips differ."""
+    """Put a request into its rank's queue, in the order of arrival: round trips differ."""
     rank = request % batch.ranks
-    free = ranks.tail[rank]
-    while free > ranks.head[rank]:
-        other = ranks.queue[rank, free - 1]
-        if requests.sent[other] <= requests.sent[request]:
-            break
-        ranks.queue[rank, free] = other
-        free -= 1
-    ranks.queue[rank, free] = request
+    insert_by_arrival(ranks.queue[rank], ranks.head[rank], ranks.tail[rank], requests.sent, request)
     ranks.tail[rank] += 1
+
+
+@lean_kernel
+def insert_by_arrival(queue: Ints, head: int, tail: int, sent: Floats, request: int) -> None:
+    """Put a request into a queue, before those that arrive later; sent: when each request is sent [s]."""
+    free = tail
+    while free > head and sent[queue[free - 1]] > sent[request]:
+        queue[free] = queue[free - 1]
+        free -= 1
+    queue[free] = request
 
 
 @lean_kernel
