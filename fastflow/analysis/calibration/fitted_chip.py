@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from fastflow.analysis.calibration import robust_fit
-from fastflow.analysis.calibration.base_chip import extended
-from fastflow.analysis.calibration.chip_output import FIRST_LINE
+from fastflow.analysis.calibration.base_choice import extended
+from fastflow.analysis.calibration.output_file import content_of, text_of
 from fastflow.analysis.calibration.parameters import TIMES, bounds_of, library_values, points_of, times
 from fastflow.analysis.calibration.robust_fit import NOT_DETERMINED, Fit
 from fastflow.analysis.calibration.task import CalibrationTask
-from fastflow.config.library import is_user_file
 from fastflow.config.model_inputs import convert
 from fastflow.core.errors import CompositionError
 from fastflow.core.tables import Floats
@@ -108,30 +106,5 @@ def calibrated_chip_text(fitted: FittedChip) -> str:
         f"calibrated: {files}, {rows} rows, mean relative error {after:.1%} on a held-back fifth "
         f"({before:.1%} before)"
     )
-    content: dict[str, Any] = {}
-    for key, value in {**task.chip_overrides, **fitted.written}.items():
-        *sections, last = key.split(".")
-        inner = content
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[last] = value
-    first, *more = fitted.written
-    content["source"] = {
-        **dict.fromkeys(task.chip_overrides, "set for the calibration"),
-        first: source.replace("${", "\\${"),
-        **dict.fromkeys(more, f"as {first}"),
-    }
-    is_copy = is_user_file(task.chip)
-    about = f"Chip {task.chip} with fitted figures" if is_copy else f"What differs from chip {task.chip}"
-    head = [
-        FIRST_LINE,
-        f"# {about}. Use: chip=THIS_FILE",
-        f"defaults: {_dumped(task.base.defaults, True)}",
-    ]
-    return "\n".join([*head, "", _dumped(extended(task.base, content), False)])
-
-
-def _dumped(value: Any, flow: bool) -> str:
-    return yaml.safe_dump(
-        value, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=float("inf")
-    ).removesuffix("\n" if flow else "")
+    content = content_of(task.chip_overrides, fitted.written, source)
+    return text_of("chip", task.chip, task.base, extended(task.base, content))

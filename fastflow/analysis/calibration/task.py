@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.analysis.calibration.base_chip import BaseChip, base_chip
-from fastflow.analysis.calibration.chip_output import check_output
+from fastflow.analysis.calibration.base_choice import BaseChoice, base_choice
+from fastflow.analysis.calibration.output_file import check_output
 from fastflow.analysis.calibration.parameters import FilePoints, chosen_scalars, points_of
 from fastflow.analysis.calibration.robust_fit import draw_held_out
 from fastflow.analysis.measurements.csv_file import listed
@@ -36,7 +36,7 @@ class CalibrationTask(NamedTuple):
 
     planned: list[PlannedFile]  # the same chip, a file each
     chip: str  # the choice
-    base: BaseChip  # of the chip file
+    base: BaseChoice  # of the chip file
     chip_overrides: dict[str, Any]  # other keys of the chip that the overrides set, as written
     names: list[str]  # the scalars to fit
     measured: Floats  # [s]
@@ -78,7 +78,7 @@ def plan_calibration(
     is_named = run.first.leaves.get("output") is not None
     where = output if output is not None else run.output if is_named else None
     if where is not None:
-        check_output(composer, run, where)
+        check_output(composer, run, where, "chip")
     _check_files(planned, origin)
     keys = [override.key_or_group for override in parsed if override.key_or_group.startswith("chip.")]
     for override in parsed:
@@ -99,7 +99,7 @@ def plan_calibration(
     return CalibrationTask(
         planned=planned,
         chip=chip,
-        base=base_chip(chip),
+        base=base_choice("chip", chip),
         chip_overrides=chip_overrides,
         names=names,
         measured=measured,

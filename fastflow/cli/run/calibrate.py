@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fastflow.analysis.calibration.chip_output import check_output, default_output
+from fastflow.analysis.calibration.output_file import check_output, default_output
 from fastflow.analysis.calibration.servers.task import is_of_server
 from fastflow.analysis.calibration.study import fit_and_write
 from fastflow.analysis.calibration.task import CalibrationTask, plan_calibration
@@ -38,7 +38,7 @@ def calibrate_chip(composer: Composer, task: CalibrationTask, output: str | None
 
     if output is None:
         output = default_output(task.chip)
-        check_output(composer, task.planned[0].run, output)
+        check_output(composer, task.planned[0].run, output, "chip")
     with Progress() as progress:
         fitted, _ = fit_and_write(composer, task, output, progress)
     calibration.show(fitted)

@@ -12,7 +12,7 @@ from fastflow.core.reasons.codes import Code
 from fastflow.performance.serving.slo import COMPARED, LIMITS, PERCENTILE
 from fastflow.reporting.terminal.tables import has_value, new_sheet, quantity
 
-_LATENCIES = {"ttft": "to the first token", "tpot": "per further token", "e2e": "to the last token"}
+LATENCY_WORDS = {"ttft": "to the first token", "tpot": "per further token", "e2e": "to the last token"}
 _STATISTICS = {"mean": "", "median": "_p50", "90%": "_p90", "99%": "_p99"}
 
 
@@ -33,7 +33,7 @@ def limits_of(inputs: Mapping[str, Any]) -> Limits:
 
 def latency_sheet(row: Mapping[str, Any], limits: Limits) -> Sheet:
     """Return the latencies as a table; the statistic that limits are compared with is the last."""
-    shown = [name for name in _LATENCIES if has_value(row, f"{name}_s")]
+    shown = [name for name in LATENCY_WORDS if has_value(row, f"{name}_s")]
     parts = {
         label: part
         for label, part in _STATISTICS.items()
@@ -57,5 +57,5 @@ def latency_sheet(row: Mapping[str, Any], limits: Limits) -> Sheet:
             cells += [units.show(limit, "s"), verdict]
         elif limited:
             cells += ["any", ""]
-        sheet.add_row(f"{_LATENCIES[name]} ({name}_s)", *cells)
+        sheet.add_row(f"{LATENCY_WORDS[name]} ({name}_s)", *cells)
     return sheet

@@ -19,17 +19,13 @@ from fastflow.analysis.calibration.servers.fitted_server import (
 from fastflow.analysis.calibration.servers.replay import STATISTICS, left_out
 from fastflow.config.messages import pluralize
 from fastflow.core import units
+from fastflow.reporting.terminal.latencies import LATENCY_WORDS
 from fastflow.reporting.terminal.tables import Part, console, new_sheet, print_parts, records
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _WORDS = dict(zip(STATISTICS, ("mean", "50%", "99%"), strict=True))
-_NAMES = {
-    "ttft": "to the first token (ttft)",
-    "tpot": "per further token (tpot)",
-    "e2e": "to the last token (e2e)",
-}
 _CHECK = "check the model, its data type, the chip, the layout and the server's limits"
 _FAR = 0.15  # mean relative error after a fit
 
@@ -122,8 +118,8 @@ def _observed(runs: pd.DataFrame) -> Iterator[Part]:
     )
     for row in records(runs):
         name = row["run"]
-        for time, words in _NAMES.items():
+        for time, words in LATENCY_WORDS.items():
             cells = [units.show(float(row[f"{time}_{statistic}_s"]), "s") for statistic in STATISTICS]
-            sheet.add_row(name, words, *cells)
+            sheet.add_row(name, f"{words} ({time})", *cells)
             name = ""
     yield sheet

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fastflow.analysis.calibration.base_chip import BaseChip
+from fastflow.analysis.calibration.base_choice import BaseChoice
 from fastflow.analysis.calibration.fitted_chip import FittedChip, calibrated_chip_text, error_frame
 from fastflow.analysis.calibration.robust_fit import FITTED, Fit
 from fastflow.analysis.calibration.task import CalibrationTask
@@ -18,7 +18,7 @@ def test_errors_are_of_the_rows_that_were_fitted_and_of_those_held_back():
     task = CalibrationTask(
         planned=[file],
         chip="a100",
-        base=BaseChip(["a100", "_self_"], {}),
+        base=BaseChoice(["a100", "_self_"], {}),
         chip_overrides={},
         names=["utilization"],
         measured=np.array([1.0, 2.0, 4.0, 8.0, 5.0]),

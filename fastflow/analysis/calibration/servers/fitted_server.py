@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from fastflow.analysis.calibration import robust_fit
-from fastflow.analysis.calibration.base_chip import extended
-from fastflow.analysis.calibration.chip_output import FIRST_LINE
+from fastflow.analysis.calibration.base_choice import extended
+from fastflow.analysis.calibration.output_file import content_of, text_of
 from fastflow.analysis.calibration.robust_fit import (
     AT_BOUND,
     FITTED,
@@ -25,13 +24,12 @@ from fastflow.analysis.calibration.servers.replay import (
     MEAN,
     P50,
     STATISTICS,
-    Replayed,
+    Times,
     measured,
     replay,
     statistic_of,
 )
 from fastflow.analysis.calibration.servers.task import SERVER, ServerTask, bounds_of, starts_of
-from fastflow.config.library import is_user_file
 from fastflow.config.messages import pluralize
 from fastflow.config.model_inputs import convert
 from fastflow.core.errors import InputError
@@ -53,9 +51,9 @@ class FittedServer(NamedTuple):
     library: Floats  # figures before [s]
     fit: Fit  # its figures as written in the server's file
     written: dict[str, str]  # fitted figure to its value in the file
-    measured: Replayed
-    before: Replayed
-    after: Replayed
+    measured: Times
+    before: Times
+    after: Times
 
 
 def fit_server(task: ServerTask, advance: Callable[[int], None] = lambda done: None) -> FittedServer:
@@ -105,15 +103,15 @@ def _with_zeros(fitted: Fit, bounds: Bounds) -> Fit:
     )
 
 
-def _replay_with(task: ServerTask, values: Mapping[str, float]) -> Replayed:
+def _replay_with(task: ServerTask, values: Mapping[str, float]) -> Times:
     """Replay all loads with some figures of the host [s]."""
     figures = {f"{SERVER}.{name}": np.full(len(task.loads), value) for name, value in values.items()}
     return replay(task.loads, task.inputs | figures)
 
 
-def _rows(replayed: Replayed) -> Floats:
+def _rows(replayed: Times) -> Floats:
     """Return the times that are fitted [s], (rows,)."""
-    return np.concatenate([replayed.times[key] for key in _FITTED])
+    return np.concatenate([replayed[key] for key in _FITTED])
 
 
 def figure_frame(fitted: FittedServer) -> pd.DataFrame:
@@ -151,11 +149,11 @@ def time_frame(fitted: FittedServer) -> pd.DataFrame:
     """Return measured and predicted times, a row for each statistic of each run [s]."""
     rows = []
     for index, load in enumerate(fitted.task.loads):
-        for (name, statistic), times in fitted.measured.times.items():
+        for (name, statistic), times in fitted.measured.items():
             key = (name, statistic)
             if np.isnan(times[index]):
                 continue
-            before, after = (replayed.times[key][index] for replayed in (fitted.before, fitted.after))
+            before, after = (replayed[key][index] for replayed in (fitted.before, fitted.after))
             rows.append((load.run.name, name, statistic, times[index], before, after))
     return pd.DataFrame(rows, columns=["run", "time", "statistic", "measured_s", "before_s", "after_s"])
 
@@ -194,26 +192,7 @@ def calibrated_server_text(fitted: FittedServer) -> str:
         f"{pluralize(sum(run.isl.size for run in runs), 'request')} to {task.where}; "
         f"mean relative error of {errors}"
     )
-    content: dict[str, Any] = {}
-    for key, value in {**task.overrides, **fitted.written}.items():
-        *sections, last = key.split(".")
-        inner = content
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[last] = value
-    first, *more = fitted.written or ("",)
-    sources: dict[str, str] = dict.fromkeys(task.overrides, "set for the calibration")
-    if fitted.written:
-        sources |= {first: source.replace("${", "\\${"), **dict.fromkeys(more, f"as {first}")}
-    if sources:
-        content["source"] = sources
-    is_copy = is_user_file(task.server)
-    about = (
-        f"Server {task.server} with fitted figures" if is_copy else f"What differs from server {task.server}"
-    )
-    defaults = yaml.safe_dump(task.base.defaults, default_flow_style=True, width=float("inf")).strip()
-    merged = extended(task.base, content)
-    if "source" in merged:  # last, as in the library
-        merged["source"] = merged.pop("source")
-    body = yaml.safe_dump(merged, sort_keys=False, allow_unicode=True, width=float("inf"))
-    return "\n".join([FIRST_LINE, f"# {about}. Use: server=THIS_FILE", f"defaults: {defaults}", "", body])
+    content = extended(task.base, content_of(task.overrides, fitted.written, source))
+    if "source" in content:  # last, as in the library
+        content["source"] = content.pop("source")
+    return text_of(SERVER, task.server, task.base, content)

@@ -26,11 +26,13 @@ SETTINGS = ("serve.concurrency", "serve.num_requests", LENGTHS)
 """Inputs by which loads differ."""
 MEAN, P50, P99 = STATISTICS = ("mean", "p50", "p99")
 COLUMNS = {
-    (name, statistic): [f"{name}_{word}_s" if word else f"{name}_s" for word in words]
+    (name, statistic): f"{name}_s" if statistic == MEAN else f"{name}_{statistic}_s"
     for name in (TTFT, TPOT)
-    for statistic, words in ((MEAN, ("",)), (P50, ("p50", "median")), (P99, ("p99",)))
+    for statistic in STATISTICS
 }
-"""Result columns of each statistic of each time, the first one that a result has."""
+"""The result column of each statistic of each time."""
+Times = dict[tuple[str, str], Floats]
+"""Times of loads by time and statistic [s], (loads,); NaN where no request has it."""
 
 
 class Load(NamedTuple):
@@ -147,38 +149,27 @@ def inputs_of(loads: Sequence[Load], paths: Sequence[str], inputs: Columns) -> C
     return columns | {key: np.array(column) for key, column in zip(SETTINGS, values, strict=True)}
 
 
-class Replayed(NamedTuple):
-    """Predicted times of loads [s]; each of shape (loads,)."""
-
-    times: dict[tuple[str, str], Floats]
-    """By time and statistic; NaN where no request has it."""
-
-
-def replay(loads: Sequence[Load], inputs: Columns) -> Replayed:
+def replay(loads: Sequence[Load], inputs: Columns) -> Times:
     """Predict loads; raises InputError where one has no times."""
-    columns = results_of(inputs)
+    columns, column = results_of(inputs), COLUMNS[TTFT, MEAN]
     for index, load in enumerate(loads):
-        if TTFT + "_s" not in columns or np.isnan(columns[TTFT + "_s"][index]):
+        if column not in columns or np.isnan(columns[column][index]):
             message = str(columns["reason"][index]) or "it has no times"
             # the user gave a benchmark's file, from which the file of lengths was written
             message = message.replace(f"{LENGTHS}={inputs[LENGTHS][index]}", f"requests={load.run.name}")
             message = message.replace(LENGTHS, "requests")
             raise CompositionError(f"the server of {load.run.name} cannot be predicted: {message}")
-    times = {}
-    for key, names in COLUMNS.items():
-        name = next(name for name in names if name in columns)
-        times[key] = np.asarray(columns[name], dtype=np.float64)
-    return Replayed(times)
+    return {key: np.asarray(columns[name], dtype=np.float64) for key, name in COLUMNS.items()}
 
 
-def measured(loads: Sequence[Load]) -> Replayed:
+def measured(loads: Sequence[Load]) -> Times:
     """Return the measured times of loads [s]; NaN where no request has it."""
     times = {key: np.full(len(loads), np.nan) for key in COLUMNS}
     for index, load in enumerate(loads):
         for name, values in load.run.times().items():
             for statistic in STATISTICS if values.size and name in (TTFT, TPOT) else ():
                 times[name, statistic][index] = statistic_of(values, statistic)
-    return Replayed(times)
+    return times
 
 
 def statistic_of(values: Floats | Sequence[int], statistic: str) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from fastflow.analysis.calibration.chip_output import check_output, default_output
-from fastflow.analysis.calibration.output_file import output_file
+from fastflow.analysis.calibration.output_file import check_output, default_output, output_file
 from fastflow.analysis.calibration.servers.fitted_server import (
     FittedServer,
     calibrated_server_text,
@@ -19,12 +19,13 @@ from fastflow.engine.grid.run import naming_errors
 from fastflow.engine.run.progress import SILENT, Listener
 
 
-class CalibratedServer:
-    """A fitted server, the text of its file, and where it was written; None: nowhere."""
+class CalibratedServer(NamedTuple):
+    """A fitted server, and its file."""
 
-    def __init__(self, fitted: FittedServer, text: str, path: str | None) -> None:
-        """Take all three."""
-        self.fitted, self.text, self.path = fitted, text, path
+    fitted: FittedServer
+    text: str
+    path: str | None
+    """Where it was written; None: nowhere."""
 
 
 def calibrate_server(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fastflow.analysis.benchmarks.read import KEY, read_runs
-from fastflow.analysis.calibration.base_chip import BaseChip, base_chip
+from fastflow.analysis.calibration.base_choice import BaseChoice, base_choice
 from fastflow.analysis.calibration.robust_fit import Bounds
 from fastflow.analysis.calibration.servers.replay import (
     ARRIVALS,
@@ -54,7 +54,7 @@ class ServerTask(NamedTuple):
     loads: list[Load]
     run: Run
     server: str  # the choice
-    base: BaseChip  # of the server's file
+    base: BaseChoice  # of the server's file
     overrides: dict[str, Any]  # other keys of the server that the overrides set, as written
     names: list[str]  # the figures to fit
     inputs: Columns  # of the model, (loads,)
@@ -115,7 +115,7 @@ def planned_server(composer: Composer, overrides: Sequence[str]) -> Iterator[Ser
             loads,
             run,
             server,
-            base_chip(server, SERVER),
+            base_choice(SERVER, server),
             _server_overrides(parsed, run, origin),
             names,
             inputs,

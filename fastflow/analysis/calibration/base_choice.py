@@ -16,8 +16,8 @@ _SELF = "_self_"
 _PACKAGE = re.compile(r"^#\s*@package\b", re.MULTILINE)
 
 
-class BaseChip(NamedTuple):
-    """The beginning of the file of a chip, or of a choice in another group."""
+class BaseChoice(NamedTuple):
+    """The beginning of the file of a choice in a group of the library."""
 
     defaults: list[Any]
     """Its defaults list; what it says itself comes last."""
@@ -25,29 +25,29 @@ class BaseChip(NamedTuple):
     """What it says itself, as written."""
 
 
-def base_chip(chip: str, group: str = "chip") -> BaseChip:
-    """Return the base of a file that goes on from a chip, or a choice of another group; raises InputError.
+def base_choice(group: str, choice: str) -> BaseChoice:
+    """Return the base of a file that goes on from a choice, such as a chip; raises InputError.
 
-    A chip of the library is named. A user's file is copied: a defaults list has no name for a file in another
-    folder, and a copy can be read wherever it lies.
+    A choice of the library is named. A user's file is copied: a defaults list has no name for a file in
+    another folder, and a copy can be read wherever it lies.
     """
-    if not is_user_file(chip):
-        return BaseChip([chip, _SELF], {})
-    text = Path(chip).read_text(encoding="utf-8")
+    if not is_user_file(choice):
+        return BaseChoice([choice, _SELF], {})
+    text = Path(choice).read_text(encoding="utf-8")
     content: dict[str, Any] = yaml.safe_load(text)
     defaults = list(content.pop("defaults", None) or [])
     if _SELF not in defaults:
         defaults.append(_SELF)
     if defaults[-1] != _SELF or _PACKAGE.search(text):
         allowed = f"a file whose defaults list ends with {_SELF}, and without @package"
-        raise InputError(group, chip, f"{allowed}; a calibration cannot go on from others")
+        raise InputError(group, choice, f"{allowed}; a calibration cannot go on from others")
     if len(defaults) == 2 and isinstance(defaults[0], str) and is_user_file(defaults[0]):
-        defaults, inner = base_chip(defaults[0], group)
+        defaults, inner = base_choice(group, defaults[0])
         content = _merged(inner, content)
-    return BaseChip(defaults, content)
+    return BaseChoice(defaults, content)
 
 
-def extended(base: BaseChip, content: dict[str, Any]) -> dict[str, Any]:
+def extended(base: BaseChoice, content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a file that goes on from a base; sources of both are kept."""
     source = base.content.get("source")
     if source is not None and not isinstance(source, dict):
