@@ -102,6 +102,12 @@ def test_every_page_is_in_a_table_of_contents():
     assert {name for name in listed if "*" not in name and not name.startswith("generated/")} <= there
 
 
+def test_the_library_has_a_page_for_each_group():
+    lines = (DOCS / "library.md").read_text(encoding="utf-8").splitlines()
+    listed = {line.rpartition("/")[2] for line in lines if line.startswith("generated/library/")}
+    assert set(catalog.groups()) <= listed
+
+
 def test_marks_are_known():
     left_out = []
     for page in pages():

@@ -159,10 +159,12 @@ CASES = {
     "sensitivity-served": Case(
         "sensitivity", f"{SERVER} {MODES['decode']} objective=tokens_per_s_per_device"
     ),
-    "sensitivity-sampled": Case("sensitivity", "tech=n7 sensitivity.samples=4384"),
+    "sensitivity-sampled": Case("sensitivity", "tech=n7 sensitivity.samples=8192"),
     "backtest": Case("backtest", "backtest.measurements=FOLDER/measured", ("", GAINS, FILES)),
     **{
-        f"validate-{name.replace(' ', '-')}": Case("validate", f"measurements={asked}", ("", ERRORS))
+        f"validate-{'-'.join(name.replace(',', '').split())}": Case(
+            "validate", f"measurements={asked}", ("", ERRORS)
+        )
         for name, asked in MEASURED.items()
     },
     "calibrate": Case("calibrate", f"measurements={SAMPLE}/gemm_a100_llm.csv chip=a100", ()),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats, Ints, take
+from fastflow.core.tables import Bools, Floats, Ints, Texts, take
 from fastflow.core.yaml_file import MistakeError, shown
 
 TTFT, TPOT, E2E = "ttft", "tpot", "e2e"
@@ -58,19 +58,19 @@ class Requests(NamedTuple):
     ttft: Floats  # [s]
     e2e: Floats  # [s]
     sent: Floats  # [s], of any clock; (0,) where the file does not have it
-    failed: Bools
+    errors: Texts  # "" for those that were completed
 
 
-def completed(requests: Requests, sent_as: SentAs, error: str = "") -> BenchmarkRun:
+def completed(requests: Requests, sent_as: SentAs) -> BenchmarkRun:
     """Return the run of the requests that were completed, in the order in which they were sent.
 
-    error: of the first request that failed, for the message where all did. Raises MistakeError where none was
-    completed, or no answer came token by token.
+    Raises MistakeError where none was completed, with the first error, or no answer came token by token.
     """
-    count = requests.isl.size
-    is_kept = ~requests.failed & (requests.osl > 0) & (requests.ttft > 0.0)
+    count, failed = requests.isl.size, requests.errors != ""
+    is_kept = ~failed & (requests.osl > 0) & (requests.ttft > 0.0)
     if not is_kept.any():
-        why = f" ({shown(' '.join(error.split()))})" if error.strip() else ""
+        error = " ".join(str(requests.errors[failed][0]).split()) if failed.any() else ""
+        why = f" ({shown(error)})" if error else ""
         raise MistakeError(f"a run with completed requests; all {count:,} of this one failed{why}")
     if (requests.isl[is_kept] < 1).any():
         raise MistakeError("a run whose prompts have at least 1 token; one has none")

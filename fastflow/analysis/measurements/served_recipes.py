@@ -8,7 +8,9 @@ name is of a row if the row has all of its words: of its server, version, model,
   are, and each device has requests of its own (attention data parallelism);
 - *budget=load*: tokens of an iteration are 8,192, or the longest prompt with a token of each request and 64
   more; *prompt*: those of the longest prompt, of each request's verified tokens, and 64 more; both in whole
-  64s; *spare*: the longest prompt, a token of each request and 1,500 more; *twice*: twice the longest prompt.
+  64s; *spare*: the longest prompt, a token of each request and 1,500 more; *twice*: twice the longest prompt;
+- *drafts=N*: N tokens are drafted, with the mean acceptance length of `ACCEPTED`;
+- *rounds=N*: requests in all, over those in flight.
 """
 
 from __future__ import annotations
@@ -25,7 +27,11 @@ from fastflow.core.tables import Ints
 TENSOR, EXPERT, DATA = LAYOUTS = ("tp", "ep", "dp")
 OF_LOAD, OF_PROMPT, OF_SPARE, OF_TWO = BUDGETS = ("load", "prompt", "spare", "twice")
 ALLOWED = {"experts": LAYOUTS, "budget": BUDGETS}
-"""Settings that are no inputs, and their values."""
+DRAFTS, ROUNDS = "drafts", "rounds"
+"""Settings that are no inputs, and their values; the last two have whole numbers."""
+ACCEPTED = {1: 1.6, 2: 1.9}
+"""Mean acceptance length by the tokens that multi-token prediction drafts: assumed, as no recipe says it."""
+ACCEPTED_OF_MORE = 2.2
 UNVERSIONED, UNRANKED, RANKED = "unversioned", "unranked", "ranked"
 """Words of rows that do not say their version or their attention ranks, and of rows that say the latter."""
 MANY_SPARE = 1500  # tokens (generator/rule_plugin/benchmark/*.rule of ai-dynamo/aiconfigurator)
@@ -50,21 +56,33 @@ def recipes_of(table: Mapping[str, str], section: str) -> list[Recipe]:
     """Return the recipes of a table, those of fewer words first; raises InputError for other settings."""
     recipes = []
     for name, text in table.items():
-        settings = dict(_setting(f"{section}.{name}", word) for word in text.split())
+        settings: dict[str, str] = {}
+        for word in text.split():
+            settings |= _settings(f"{section}.{name}", word)
         recipes.append(Recipe(frozenset(_WORD.findall(name.lower())), settings))
     return sorted(recipes, key=lambda recipe: len(recipe.words))
 
 
-def _setting(where: str, text: str) -> tuple[str, str]:
+def _settings(where: str, text: str) -> dict[str, str]:
+    """Return the settings of a word; raises InputError for one that is none."""
     name, equals, value = text.partition("=")
+    if name in (DRAFTS, ROUNDS) and value.isdigit():
+        return drafting(int(value)) if name == DRAFTS else {name: value}
     allowed = ALLOWED.get(name)
-    if name == "rounds" and value.isdigit():
-        return name, value
     if not equals or (allowed is None and "." not in name):
-        raise InputError(where, text, f"KEY=VALUE, or {' or '.join(f'{word}=...' for word in ALLOWED)}")
+        names = (*ALLOWED, DRAFTS, ROUNDS)
+        raise InputError(where, text, f"KEY=VALUE, or {' or '.join(f'{word}=...' for word in names)}")
     if allowed is not None and value not in allowed:
         raise InputError(where, text, " or ".join(f"{name}={word}" for word in allowed))
-    return name, value
+    return {name: value}
+
+
+def drafting(tokens: int) -> dict[str, str]:
+    """Return the settings of a recipe that drafts some tokens."""
+    return {
+        "serve.num_speculative_tokens": str(tokens),
+        "serve.mean_acceptance_length": str(ACCEPTED.get(tokens, ACCEPTED_OF_MORE)),
+    }
 
 
 def settings_of(recipes: Iterable[Recipe], words: frozenset[str]) -> dict[str, str]:

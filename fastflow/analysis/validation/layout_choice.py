@@ -54,11 +54,10 @@ def layout_choice(rows: pd.DataFrame, job_columns: Sequence[str]) -> LayoutChoic
         compared.append(comparison_errors(measured, predicted))
     if not regrets:
         return None
-    ranked = np.array(taus)[~np.isnan(taus)]
     return LayoutChoice(
         jobs=len(regrets),
         rows=count,
-        tau=float(ranked.mean()) if ranked.size else float("nan"),
+        tau=mean_tau(taus),
         mean_regret=float(np.mean(regrets)),
         median_regret=float(np.median(regrets)),
         max_regret=float(np.max(regrets)),
@@ -91,3 +90,9 @@ def kendall_tau(measured: Floats, predicted: Floats) -> float:
     product = (signs[0] * signs[1])[np.triu_indices(measured.size, 1)]
     differing = product[product != 0.0]
     return float(differing.mean()) if differing.size else float("nan")
+
+
+def mean_tau(taus: Sequence[float]) -> float:
+    """Return the mean tau of the jobs that have pairs to rank; NaN where none has."""
+    ranked = [tau for tau in taus if not np.isnan(tau)]
+    return float(np.mean(ranked)) if ranked else float("nan")

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from fastflow.analysis.measurements.choices import LOAD, Choice
-from fastflow.analysis.validation.layout_choice import kendall_tau
+from fastflow.analysis.validation.layout_choice import kendall_tau, mean_tau
 from fastflow.core.tables import Floats
 from fastflow.schema.quantities import THROUGHPUT
 
@@ -44,11 +44,10 @@ def throughput_choice(rows: pd.DataFrame, choice: Choice) -> ThroughputChoice | 
         count += measured.size
     if not regrets:
         return None
-    ranked = np.array(taus)[~np.isnan(taus)]
     return ThroughputChoice(
         jobs=len(regrets),
         candidates=count,
-        tau=float(ranked.mean()) if ranked.size else float("nan"),
+        tau=mean_tau(taus),
         mean_regret=float(np.mean(regrets)),
         median_regret=float(np.median(regrets)),
         max_regret=float(np.max(regrets)),

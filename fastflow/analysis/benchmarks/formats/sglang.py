@@ -19,9 +19,7 @@ def read(run: RunObject) -> BenchmarkRun:
     lists = {"input_lens": isl, "output_lens": osl, "ttfts": ttft, "itls": rest, "errors": errors}
     run.same_sizes(lists)
     sent_as = SentAs(run.rate("request_rate"), int(run.number("max_concurrency", 0.0)))
-    failed = errors != ""
-    first_error = str(errors[failed][0]) if failed.any() else ""
-    return completed(Requests(isl, osl, ttft, ttft + rest, np.zeros(0), failed), sent_as, first_error)
+    return completed(Requests(isl, osl, ttft, ttft + rest, np.zeros(0), errors), sent_as)
 
 
 FORMAT = register(

@@ -39,9 +39,7 @@ def read(run: RunObject) -> BenchmarkRun:
     # a ramp has no one rate
     rate = nan if run.has("ramp_up_strategy") else run.rate("request_rate")
     sent_as = SentAs(rate, int(run.number("max_concurrency", 0.0)), run.number("burstiness", 1.0))
-    failed = errors != ""
-    first_error = str(errors[failed][0]) if failed.any() else ""
-    return completed(Requests(isl, osl, ttft, e2e, sent, failed), sent_as, first_error)
+    return completed(Requests(isl, osl, ttft, e2e, sent, errors), sent_as)
 
 
 FORMAT = register(

@@ -11,7 +11,7 @@ import numpy as np
 from fastflow.analysis.measurements.closed_loop import TPOT, time_of_line
 from fastflow.analysis.measurements.kind import register
 from fastflow.analysis.measurements.kinds.serving import ServedPoints
-from fastflow.analysis.measurements.served_recipes import UNVERSIONED, words_of
+from fastflow.analysis.measurements.served_recipes import UNVERSIONED, drafting, words_of
 from fastflow.analysis.measurements.splits import (
     DATA,
     EXPERT,
@@ -65,23 +65,14 @@ class SplitPoints(ServedPoints):
         self._set_input("system.devices", prefills + decodes)
         self._set_input(_PREFILL_DEVICES, prefills)
         self._set_input(_PREFILL_STRATEGY, np.array([_strategy(split.prefill) for split in self.splits]))
-        drafts = np.array([split.drafts for split in self.splits])
-        for row, count in enumerate(drafts.tolist()):
-            if count:
-                self.settings[row] = self._drafting(count) | self.settings[row]
+        for row, split in enumerate(self.splits):
+            if split.drafts:
+                self.settings[row] = drafting(split.drafts) | self.settings[row]
         most = np.array([split.most * split.decode.strategy[2] for split in self.splits])
         self._set_input("serve.batch", most, most > 0)
 
     def _unranked(self) -> list[str]:
         return [""] * self.rows
-
-    def _drafting(self, count: int) -> dict[str, str]:
-        """Return the settings of a recipe with draft tokens."""
-        accepted = {1: "1.6", 2: "1.9", 3: "2.2"}
-        return {
-            "serve.num_speculative_tokens": str(count),
-            "serve.mean_acceptance_length": accepted.get(count, "2.2"),
-        }
 
     def _phase(self, phase: str, name: str, default: int = 1) -> Ints:
         return self._whole_numbers(f"{phase}_{name}", default)
@@ -94,12 +85,11 @@ class SplitPoints(ServedPoints):
         }
         versions = [text or UNVERSIONED for text in self._cells("backend_version")]
         columns = (self._cells(name) for name in ("model", "backend", self.device_column, "precision"))
-        isl, osl = self._whole_numbers("isl"), self._whole_numbers("osl")
         tpot = time_of_line(self.file.line, self.part, self.measured, TPOT)
         said = [self._said(phase) for phase in _PHASES]
         keys, candidates = [], []
         for row, texts in enumerate(zip(*columns, versions, strict=True)):
-            words = words_of(texts, {"isl": isl[row], "osl": osl[row]})
+            words = words_of(texts, {"isl": self.isl[row], "osl": self.osl[row]})
             of_row = [split for names, splits in known.items() if names <= words for split in splits]
             pairs = [tuple(int(column[row]) for column in phase) for phase in said]
             candidates.append(fitting(of_row, int(loads[row]), pairs))

@@ -80,6 +80,7 @@ class ServedPoints(ServedRuns):
         self._set_input(
             _BATCH, self._converted("connections", _BATCH, self._match_names("connections", texts))
         )
+        self.isl, self.osl = self._lengths("isl"), self._lengths("osl")
         self.settings = self._read_recipes(names, servers)
         self._read_layout()
         self._read_types(names, servers)
@@ -94,7 +95,7 @@ class ServedPoints(ServedRuns):
         versions = [text or UNVERSIONED for text in self._cells("backend_version")]
         cells = (self._cells(name) for name in (self.device_column, "precision", "mode"))
         texts = zip(names, servers, versions, *cells, self._unranked(), strict=True)
-        columns: dict[str, Floats | Ints] = {name: self._lengths(name) for name in ("isl", "osl")}
+        columns: dict[str, Floats | Ints] = {"isl": self.isl, "osl": self.osl}
         columns |= {"tp": self._whole_numbers("tp"), "dp": self._whole_numbers("attention_dp")}
         columns["c"] = self._whole_numbers("concurrency") * columns["dp"]
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -146,7 +147,7 @@ class ServedPoints(ServedRuns):
             filler = next(iter(known.values()))
             self._replace_input(key, np.array([known.get(text, filler) for text in texts]), has)
         rules = np.array([settings.get("budget", "") for settings in self.settings])
-        longest = self._whole_numbers("isl")
+        longest = np.ceil(self.isl).astype(np.int64)
         requests = -(-self._values("serve.concurrency") // self.ranks)
         drafts = self._values("serve.num_speculative_tokens") + 1
         budget = np.ones(self.rows, dtype=np.int64)
@@ -170,17 +171,16 @@ class ServedPoints(ServedRuns):
 
     def _read_lengths(self, names: list[str]) -> None:
         """Read the lengths of requests, the range of lengths, and the number of distinct prompts."""
-        isl, osl = (self._lengths(name) for name in ("isl", "osl"))
         said = ("" if word else RANKED for word in self._unranked())
         texts = [" ".join(words) for words in zip(names, said, strict=True)]
         self._set_input(
             _LENGTH_RANGE, self._converted("spreads", _LENGTH_RANGE, self._match_names("spreads", texts))
         )
         length_range = self._values(_LENGTH_RANGE)
-        for key, longest in (("serve.isl", isl), ("serve.osl", osl)):
+        for key, longest in (("serve.isl", self.isl), ("serve.osl", self.osl)):
             self._set_input(key, np.maximum(longest * (1.0 - length_range / 2.0), 1.0))
         cached_prompts = self._converted("prompts", _PROMPTS, self.server)
-        self._set_input(_PROMPTS, np.where(isl % _THOUSAND == 0, cached_prompts, 0))
+        self._set_input(_PROMPTS, np.where(self.isl % _THOUSAND == 0, cached_prompts, 0))
 
     def _lengths(self, name: str) -> Floats:
         """Return lengths of requests [tokens], 1 for empty cells; raises InputError."""
