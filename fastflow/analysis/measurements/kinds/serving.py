@@ -164,7 +164,11 @@ class ServedPoints(ServedRuns):
 
     def _read_types(self, names: list[str], servers: list[str]) -> None:
         """Read the types of products, experts and caches."""
-        types = self._set_types(names, self._cells("gemm_quant_mode"), self._cells("moe_quant_mode"))
+        products = [
+            mode or (precision if precision == "bf16" else "")
+            for mode, precision in zip(self._cells("gemm_quant_mode"), self._cells("precision"), strict=True)
+        ]
+        types = self._set_types(names, products, self._cells("moe_quant_mode"))
         queries = [" ".join(words) for words in zip(servers, names, types, strict=True)]
         caches = [self.tables["caches"].get(name, "operand") for name in self._match_names("caches", queries)]
         self._set_input(CACHE, np.array(caches))
