@@ -170,6 +170,12 @@ STRUCTURE = (
         (PRE, POST, SANDWICH, PARALLEL, PARALLEL_NORMS),
     ),
     Column("model.qk_norm", "bool", "", "true: the queries and keys of each head are normalised"),
+    Column(
+        "model.qk_norm_across_heads",
+        "bool",
+        "",
+        "true: with model.qk_norm, over all heads of a token at once, which tensor-parallel devices sum",
+    ),
     text(
         "model.output_gate",
         "gate of attention's output: a number a head (head), or a column (full)",
@@ -229,7 +235,8 @@ DEFAULTS: Mapping[str, Any] = {
     "model.expert_latent": 0, "model.streams": 0, "model.layer_embedding": 0, "model.adapter_rank": 0,
     "model.output_gate": NO_GATE,
     "model.vocabulary": 32000, "model.positions": 0, PATTERN: "dense", "model.norm": RMS, "model.block": PRE,
-    "model.qk_norm": False, "model.biases": NO_BIAS, "model.position": ROTARY, "model.activation": "silu",
+    "model.qk_norm": False, "model.qk_norm_across_heads": False, "model.biases": NO_BIAS,
+    "model.position": ROTARY, "model.activation": "silu",
     "model.gated": True, "model.shared_experts": 0, "model.tied": False, "model.mtp": 0,
     "model.dropout": False, "model.train_tokens": 1e12, "model.train_tokens_per_parameter": 0.0,
     "model.fused_attention": True,

@@ -46,6 +46,7 @@ class Architecture(NamedTuple):
     position: str = ROTARY
     tied: bool = False
     qk_norm: bool = False
+    qk_norm_across_heads: bool = False
     activation: str = "silu"  # where the file omits it
     # layers with window attention where the file does not list them: "all", or "above" a layer; or all but
     # the last of each period of this length; 0: none

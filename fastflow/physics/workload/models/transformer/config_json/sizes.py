@@ -51,6 +51,7 @@ def common_sizes(fields: Fields, architecture: Architecture) -> Values:
         "activation": fields.choice(ACTIVATIONS, *_ACTIVATION, default=architecture.activation),
         "position": architecture.position, "biases": _biases(fields, architecture),
         "qk_norm": fields.flag(*_QK_NORM, default=architecture.qk_norm),
+        "qk_norm_across_heads": architecture.qk_norm_across_heads,
         "tied": fields.flag("tie_word_embeddings", "tie_embedding", default=architecture.tied),
     }  # fmt: skip
     return values | _modules(fields) | _partial_rotation(fields, head_dim or hidden // heads)

@@ -96,15 +96,16 @@ def projections(points: Inputs, size: Sizes, kind: LayerKind, read: str) -> list
     reads = ("qkv",) if len(nodes) == 1 else ("qkv", nodes[-1].name)
     if normed:
         operator = pointwise.OPERATORS["rmsnorm"]
+        across = bool(points["model.qk_norm_across_heads"][0])
         nodes += [
             Node(
-                name="query and key norm", type=pointwise.OPERATORS["mul"].base, rows=size.tokens, cols=cols,
-                reads=reads,
+                name="query and key norm", type=(operator if across else pointwise.OPERATORS["mul"]).base,
+                rows=size.tokens, cols=cols, reads=reads,
                 cost=PassCost(
                     2.0 * rotated_cols / cols, operator.flop, operator.backward * rotated_cols / cols
                 ),
                 keeps=0 if rotated else cols, keeps_whole=0,
-                dims=Dims(TOKENS, (), HEADS), vectors=2 * size.head_dim,
+                dims=Dims(TOKENS, (), HEADS), vectors=rotated_cols if across else 2 * size.head_dim,
             )
         ]  # fmt: skip
         reads = (nodes[-1].name,)

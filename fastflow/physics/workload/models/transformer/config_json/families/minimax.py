@@ -8,6 +8,8 @@ from fastflow.physics.workload.models.transformer.json_fields import Fields, sam
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _LIGHTNING, _SPARSE = "lightning", "sparse"
+_NORM_TYPE, _OF_LAYER, _OF_HEAD = "qk_norm_type", "per_layer", "per_head"
+_NORMS = {name: name for name in (_OF_LAYER, _OF_HEAD)}
 _SCALES = (
     "layernorm_full_attention_alpha", "layernorm_full_attention_beta", "layernorm_linear_attention_alpha",
     "layernorm_linear_attention_beta", "layernorm_mlp_alpha", "layernorm_mlp_beta", "full_attn_alpha_factor",
@@ -36,8 +38,9 @@ def _lightning_layers(fields: Fields, values: Values, kinds: list[LayerKind]) ->
 
 
 def _m2(fields: Fields, known: Values) -> Values:
-    fields.skip(*_SCALES, "attn_type_list")
-    return {}
+    """Return over which heads a norm of queries and keys goes: per_layer is over all of a layer."""
+    fields.skip(*(name for name in _SCALES if name != _NORM_TYPE), "attn_type_list")
+    return {"qk_norm_across_heads": fields.choice(_NORMS, _NORM_TYPE, default=_OF_LAYER) == _OF_LAYER}
 
 
 def _m3(fields: Fields, known: Values) -> Values:
