@@ -11,6 +11,7 @@ GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
 ALL_REDUCE_BACKENDS = ("nccl", "custom", "trtllm")
 AUTO, MOE_BACKEND, MOE_LIBRARY = "auto", "server.moe_backend", "server.moe_library"
 BESIDE_TOKENS, REDUNDANT = "server.shared_experts_stream_tokens", "server.redundant_experts"
+CUDA_GRAPHS = "server.cuda_graphs"
 
 
 def _length(name: str, meaning: str) -> Column:
@@ -204,6 +205,13 @@ SERVING: tuple[Column, ...] = (
         "server.eager_launch_time",
         "time in which the host launches a kernel of an iteration with prompts, which no captured graph has:"
         " such an iteration takes at least the time of all its kernels",
+    ),
+    Column(
+        CUDA_GRAPHS,
+        "bool",
+        "",
+        "true: iterations that only decode are captured graphs; false: the host launches the kernels of each"
+        " iteration, server.eager_launch_time each (--enforce-eager of vLLM, --disable-cuda-graph of SGLang)",
     ),
     _overhead(
         "server.first_use_time",

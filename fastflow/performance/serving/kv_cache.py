@@ -30,6 +30,7 @@ from fastflow.physics.workload.models.transformer.dimensions import LEARNED, Siz
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.mixer import MIXERS, LayerCache
 from fastflow.physics.workload.precision import Precision, precision
+from fastflow.schema.serving import CUDA_GRAPHS
 
 STATIC, FREE = "static", "free"
 """How a server sizes its caches (`server.memory_fraction_of`), where not by all memory."""
@@ -133,7 +134,7 @@ def room_of_fullest_stage(
     """Return the room and the cache of a device of the stage whose memory is full first.
 
     inputs: `server.gpu_memory_utilization` and `server.memory_fraction_of`, of what it is a share;
-    `server.shared_pages`, `server.graph_memory`, and those of `workspace.other_memory`.
+    `server.shared_pages`, `server.graph_memory`, `server.cuda_graphs`, and those of `workspace.other_memory`.
     weights: of a device that has the whole model, by its parts, (points, parts) [B]; capacity: of a
     device [B]; tokens: of a request, (points,); tower: weights of a vision tower, on the first stage [B].
     """
@@ -162,10 +163,16 @@ def room_of_fullest_stage(
         libraries=taken.libraries,
         communicators=taken.communicators,
         context=1.0 * inputs["memory.context"],
-        graphs=1.0 * inputs["server.graph_memory"],
+        graphs=_graph_memory(inputs),
         caches=caches[points, stage],
     )
     return room, cache
+
+
+def _graph_memory(inputs: Inputs) -> Floats:
+    """Return the memory of captured graphs on a device [B], (points,)."""
+    memory: Floats = inputs["server.graph_memory"] * inputs[CUDA_GRAPHS]
+    return memory
 
 
 def _room_for_caches(
@@ -186,7 +193,7 @@ def _room_for_caches(
     room = offered(inputs, capacity)
     started = room - taken.communicators - inputs["memory.context"]
     fixed = weights + work + taken.libraries[:, None]
-    free = (started - inputs["server.graph_memory"])[:, None] - fixed
+    free = (started - _graph_memory(inputs))[:, None] - fixed
     by_rule = np.where(
         (rule == STATIC)[:, None],
         (share * started)[:, None] - weights,

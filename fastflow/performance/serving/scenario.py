@@ -8,6 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
+from fastflow.performance.serving.host_launches import eager_s, with_launches
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
 from fastflow.performance.serving.kv_cache import Cache, Room, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
@@ -123,6 +124,7 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     }
     first, server = unique_rows([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
+    passes, server = with_launches(inputs, passes, server)
     passes, server, encoder = _with_towers(inputs, layouts, passes, server, prefills)
     load = _loads(inputs, layouts, isl, osl)
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)
@@ -303,14 +305,6 @@ def _concurrency(points: _Points) -> Floats:
     return np.where(is_pass, np.maximum(inputs["serve.batch"] / layouts.replicas, 1.0), requests)
 
 
-def _eager_s(points: _Points) -> Floats:
-    """Return the time in which a host launches the kernels of a pass with a prompt one by one [s]."""
-    parts, server = points.passes.parts, points.server
-    launches = parts[TOKENS_PART].launches[server, 0] + parts[PREFILL].launches[server, 0, 0]
-    eager: Floats = points.inputs["server.eager_launch_time"] * launches
-    return eager
-
-
 def _intakes(inputs: Inputs) -> Intakes:
     """Return how requests get into iterations."""
     budget = inputs["server.max_num_batched_tokens"]
@@ -338,7 +332,7 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         host=Hosts(
             inputs["server.step_overhead"],
             inputs["server.step_overhead_per_request"],
-            _eager_s(points),
+            eager_s(inputs, points.passes, server),
             inputs["server.first_use_time"],
         ),
         intake=_intakes(inputs),

@@ -83,6 +83,7 @@ class ShardingRule:
     makes: Mapping[str, str]  # before any collective
     time: Time | None = None  # of its products, or of its forward pass; None: by their kind
     times_backward: bool = False  # whether `time` is of the passes of its gradient, too
+    launches: int = 1  # kernels of its library that it stands for, forward
     times_update: bool = False  # whether `time` is of the update of its weights, and of nothing else
     dtype: Callable[[Inputs], Texts] | None = None  # in which they compute, (points,); None: model.dtype
     stored: Callable[[Inputs], Texts] | None = None  # in which operands are stored; None: as they compute

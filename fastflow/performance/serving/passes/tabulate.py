@@ -34,6 +34,7 @@ from fastflow.physics.workload.graph import (
     ATTENTION,
     BESIDE,
     EXPERTS,
+    NO_EXCHANGE,
     PRODUCT,
     Graph,
     sum_by_kind,
@@ -99,7 +100,7 @@ class Part(NamedTuple):
     of_model: Floats  # time by part of the model, (servers, ..., parts) [s]
     throttled: Floats  # time of kernels that a power limit slows down [s]
     experts: Floats  # time of kernels of experts [s]
-    launches: Floats  # number of kernels
+    launches: Floats  # number of kernels and collectives
 
     def with_transfers(self, seconds: Floats) -> Part:
         """Return the part with transfers between stages; seconds: shaped as `time` [s]."""
@@ -295,9 +296,19 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     weights[prediction.timed] = sum_by_kind(graph.offset, parts, _weight_bytes(prediction, inputs), num_parts)
     is_expert = graph.layer.part == EXPERTS
     experts[prediction.timed] = sum_by_point(graph, np.where(is_expert, kernel_s, 0.0))
-    launches[prediction.timed] = sum_by_point(graph, prediction.pipeline.launches.astype(np.float64))
+    launches[prediction.timed] = sum_by_point(graph, _host_launches(prediction))
     part = Part(time, by[:, -1], energy, by, of_model, throttled, experts, launches)
     return TabulatedPart(part, weights, prediction.reason, prediction.chip, peak)
+
+
+def _host_launches(prediction: Prediction) -> Floats:
+    """Return the kernels and collectives that a host launches, (kernels,)."""
+    shards, launches = prediction.shards, np.ones(prediction.graph.point.size)
+    for kernels in shards.fused:
+        launches[kernels.rows] = kernels.type.launches
+    for edges in shards.syncs:
+        launches += edges.collective != NO_EXCHANGE
+    return launches * prediction.pipeline.launches
 
 
 def _parts_of_model(graph: Graph, inputs: Inputs, num_parts: int) -> Ints:

@@ -25,7 +25,7 @@ def points(tmp_path):
 
     def write(*changed):
         rows = [POINT | one for one in changed or ({},)]
-        names = [name for name in POINT if all(row[name] is not None for row in rows)]
+        names = [name for name in rows[0] if all(row[name] is not None for row in rows)]
         lines = [names, *([row[name] for name in names] for row in rows)]
         path = tmp_path / "points.csv"
         path.write_text("\n".join(",".join(map(str, line)) for line in lines) + "\n")
@@ -42,7 +42,7 @@ def test_both_times_of_a_row_are_those_of_one_simulated_point(points):
         "serve=continuous", "server=vllm", "model=llama3_70b", "system=superpod_h100", "chip=h100_sxm",
         "model.dtype=fp8", "precision.cache=fp8", "parallel.strategy=TP-4", "system.devices=4",
         "serve.isl=921.6", "serve.osl=230.4", "serve.length_range_ratio=0.2", "serve.concurrency=8",
-        "serve.simulate=true",
+        "serve.simulate=true", "server.step_overhead='1.6 ms'",
     ).to_dict("records")  # fmt: skip
     assert rows["predicted_s"].tolist() == [same["ttft_s"], same["tpot_s"]]
 
@@ -79,6 +79,15 @@ def test_types_are_those_that_a_model_is_published_in(points):
     own, block = (qwen | {"gemm_quant_mode": one, "moe_quant_mode": one} for one in ("fp8", "fp8_block"))
     rows = fastflow.validate(points(own, block)).rows
     assert rows["predicted_s"].iloc[:2].tolist() == rows["predicted_s"].iloc[2:].tolist()
+
+
+def test_bf16_stays_bf16_where_a_model_is_published_in_fewer_bits(points):
+    minimax = {"model": "MiniMaxAI/MiniMax-M2.5", "gemm_quant_mode": "", "moe_quant_mode": ""}
+    fp8 = minimax | {"gemm_quant_mode": "fp8", "moe_quant_mode": "fp8"}
+    precisions = ({"precision": "bf16"}, {"precision": "fp8"}, {"precision": "fp8"})
+    changed = [one | more for one, more in zip((minimax, minimax, fp8), precisions, strict=True)]
+    types = fastflow.validate(points(*changed)).rows["dtype"].tolist()
+    assert types[::2] == ["bf16", "fp8_block", "fp8_block"]
 
 
 def test_a_client_lets_no_more_requests_go_than_it_has_connections(points):

@@ -7,6 +7,7 @@ import fastflow
 from fastflow.performance.crossflow import predict
 from fastflow.performance.serving.passes import tabulate
 from fastflow.physics.timing.roofline import limiter_names
+from fastflow.physics.workload.ops.recurrence.rules import RULES
 from fastflow.schema.serving import BESIDE_TOKENS
 
 SERVER = (
@@ -110,3 +111,29 @@ def test_shared_experts_beside_routed_ones_take_what_they_move_and_compute(compo
     assert part.experts[0] == pytest.approx(experts, rel=1e-12)
     assert part.launches[0] == launches
     assert part.by.sum() == pytest.approx(part.time[0], rel=1e-9)
+
+
+def launched(*overrides):
+    """Return how many kernels and collectives a host launches for a prompt, from the time that it takes."""
+    alone = ("serve=continuous", "serve.concurrency=1", "serve.isl=128", "serve.osl=4", "serve.simulate=true")
+    slow = ("server=sglang", "server.eager_launch_time=10ms,20ms", "chip=h100_sxm", "system=dgx_h100")
+    return round(np.diff(fastflow.evaluate(*alone, *slow, *overrides)["ttft_s"])[0] / 0.01)
+
+
+def test_a_host_launches_collectives_too():
+    """Two sums in each of 32 layers, and one of the embedding; the head is captured."""
+    alone, both = (
+        launched("model=llama3_8b", f"system.devices={n}", f"parallel.strategy=TP-{n}") for n in (1, 2)
+    )
+    assert both - alone == 2 * 32 + 1
+
+
+def test_a_host_launches_all_kernels_of_a_recurrence():
+    """Its layer launches 16 others and two sums; a layer with attention launches 22."""
+    few, many = (
+        launched("model=qwen3_next_80b", "system.devices=4", "parallel.strategy=TP-4", f"model.layers={n}")
+        for n in (4, 8)
+    )
+    kernels = len(RULES["gated_delta"].kernels)
+    assert kernels == 6
+    assert many - few == 3 * (kernels + 18) + 22

@@ -32,11 +32,15 @@ TOKENS_TO_HEADS = {SEQUENCE: COLS}
 
 
 def mixer_type(
-    title: str, time: Callable[[Device, Share], tuple[Launched, Floats]], trains: bool = True
+    title: str,
+    time: Callable[[Device, Share], tuple[Launched, Floats]],
+    trains: bool = True,
+    launches: int = 1,
 ) -> KernelType:
     """Return the type of a mixer's kernel.
 
-    time: of its forward pass, and backward (`Share.is_backward`) if it trains; steps of serving do not.
+    time: of its forward pass, and backward (`Share.is_backward`) if it trains; steps of serving do not;
+    launches: kernels of its forward pass.
     """
     return replace(
         PASS,
@@ -48,6 +52,7 @@ def mixer_type(
         backward=_backward if trains else no_gradient,
         time=time,
         times_backward=trains,
+        launches=launches,
         dtype=wide_type,
     )
 

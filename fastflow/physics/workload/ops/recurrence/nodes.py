@@ -148,7 +148,9 @@ def _time_step(rule: Rule, device: Device, share: Share) -> tuple[Launched, Floa
 
 
 CHUNKED = {
-    name: mixer_type(f"{name.replace('_', ' ')}, chunks", partial(_time_prompts, rule))
+    name: mixer_type(
+        f"{name.replace('_', ' ')}, chunks", partial(_time_prompts, rule), launches=max(len(rule.kernels), 1)
+    )
     for name, rule in RULES.items()
 }
 STEPS = {

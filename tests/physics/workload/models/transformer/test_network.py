@@ -242,6 +242,22 @@ def test_tensor_parallelism_exchanges_what_megatron_does():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("across", "sums", "gains"), [(False, 0, 2 * 64), (True, 1, 2048 + 512)], ids=["each head", "all heads"]
+)
+def test_norms_over_all_heads_are_summed_by_tensor_parallel_devices(across, sums, gains):
+    normed = ("model.qk_norm=true", f"model.qk_norm_across_heads={across}", "model.kv_heads=8")
+    found = exchanges("parallel.strategy=TP-8-d2", "parallel.sequence_parallel=false", *normed)
+    summed = "all-reduce of statistics along tp"
+    assert [found[phase, summed] for phase in ("forward", "backward")] == [sums, sums]
+    assert exchanges("parallel.strategy=d16", *normed)[("forward", summed)] == 0
+    plain, with_gains = (
+        parameters(points(qk_norm=is_normed, qk_norm_across_heads=across, hidden=2048, heads=32, kv_heads=8))
+        for is_normed in (False, True)
+    )
+    assert with_gains[0][0] - plain[0][0] == 2 * gains
+
+
 def test_context_parallelism_exchanges_keys_and_values():
     """Forward and again backward, where their gradients are summed too."""
     assert exchanges("parallel.strategy=TP-1-c4-d4", "model.kv_heads=8") == {

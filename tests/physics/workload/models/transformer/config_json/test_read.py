@@ -135,7 +135,7 @@ def test_the_library_is_what_the_files_say(compose, name):
         ("falcon-7b", {"kv_heads": 1, "block": "parallel"}),
         ("falcon-40b", {"kv_heads": 8, "block": "parallel_norms"}),
         ("internlm2-20b", {"positions": 98304}),
-        ("olmoe", {"experts": 64, "topk": 8, "qk_norm": True}),
+        ("olmoe", {"experts": 64, "topk": 8, "qk_norm": True, "qk_norm_across_heads": True}),
         ("starcoder2-15b", {"biases": "all", "gated": False}),
     ],
 )  # fmt: skip
