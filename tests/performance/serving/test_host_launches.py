@@ -1,4 +1,4 @@
-"""What a server's host launches one by one: iterations with prompts, and all of them without captured graphs."""
+"""What a host launches one by one: iterations with prompts, and all of them without captured graphs."""
 
 import numpy as np
 import pytest
