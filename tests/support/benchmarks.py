@@ -14,7 +14,10 @@ from fastflow.performance.serving import predict
 from fastflow.performance.serving.requests.load import trip_share
 from tests.naive import serving as naive
 
-POINT = ("model=llama3_8b", "chip=h100_sxm", "parallel.strategy=TP-1", "system.devices=1")
+POINT = (
+    "model=llama3_8b", "chip=h100_sxm", "parallel.strategy=TP-1", "system.devices=1",
+    "server.eager_launch_time='0 s'",
+)  # fmt: skip
 FIGURES = {"step_overhead": 4e-3, "step_overhead_per_request": 0.15e-3, "request_overhead": 45e-3}
 """Figures of the measured server's host [s]."""
 _TABLES = ("shared", "experts", "head", "decode", "prefill", "prefill_more")

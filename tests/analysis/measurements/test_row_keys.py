@@ -30,6 +30,7 @@ POINT = {
     "system": "h100_sxm", "model": "meta-llama/Llama-3.1-8B", "isl": 128, "osl": 16, "concurrency": 2,
     "tp": 1, "pp": 1, "attention_dp": 1, "moe_tp": 1, "moe_ep": 1, "backend": "vllm",
     "gemm_quant_mode": "fp8", "moe_quant_mode": "fp8", "silicon_ttft_ms": 100.0, "silicon_tpot_ms": 11.0,
+    "backend_version": "0.15.1",
 }  # fmt: skip
 STATE = {
     "device": "H100", "model": "meta-llama/Llama-3.1-8B", "framework": "vLLM", "task": "gpqa", "tp": 1,

@@ -68,6 +68,7 @@ def inputs(servers):
         "server.max_num_batched_tokens": [server.budget for _, server, *_ in servers],
         "server.gpu_memory_utilization": [server.share for _, server, *_ in servers],
         "server.shared_pages": [False] * SERVERS,
+        "server.cuda_graphs": [True] * SERVERS,
         "server.memory_fraction_of": [server.rule for _, server, *_ in servers],
         "server.max_num_seqs": [server.requests for _, server, *_ in servers],
         "memory.reserve": [0.0] * SERVERS,

@@ -23,7 +23,10 @@ SMALL = (
     "model=transformer", "model.layers=4", "model.hidden=1024", "model.heads=8", "model.vocabulary=8000",
     "system=dgx_h100", "chip=h100_sxm", "system.devices=4", "server=vllm", "serve.isl=64", "serve.osl=48",
 )  # fmt: skip
-CLOSED = (*SMALL, "serve=continuous", "parallel.strategy=TP-2-d2", "serve.concurrency=16")
+CLOSED = (
+    *SMALL, "serve=continuous", "parallel.strategy=TP-2-d2", "server.eager_launch_time='0 s'",
+    "serve.concurrency=16",
+)  # fmt: skip
 OPEN = (
     *SMALL, "serve=continuous", "parallel.strategy=TP-4", "serve.concurrency=0",
     "serve.request_rate='20 1/s'",
@@ -53,7 +56,8 @@ def test_the_limit_is_compared_with_the_percentile_of_the_key(load):
 
 
 def test_without_a_limit_nothing_is_compared_and_the_percentile_says_so():
-    varied = (*CLOSED, "serve.length_range_ratio=0.5")  # equal lengths with round trips are simulated anyway
+    # equal lengths with round trips are simulated anyway
+    varied = (*CLOSED, "serve.length_range_ratio=0.5", "server.request_overhead='0 s'")
     frame = fastflow.evaluate(*varied, "serve.slo.percentile=50")
     assert frame[["ttft_slo_s", "tpot_slo_s", "meets_slo"]].isna().all(axis=None)
     assert not frame["simulated"][0]
