@@ -12,6 +12,7 @@ from test_tiling import seconds
 import fastflow
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.passes import tabulate
+from fastflow.performance.serving.requests.load import trip_share
 from fastflow.performance.serving.simulator.run import simulate
 from tests.naive import serving as naive
 from tests.support.servers import LOAD, PLAIN, loads, many_likely, realistic, servers, walk
@@ -29,11 +30,11 @@ def test_simulate_1000_requests(benchmark: BenchmarkFixture) -> None:
 def test_simulation_against_its_definition(benchmark: BenchmarkFixture) -> None:
     times, load = realistic(), {"concurrency": 32, "requests": 96, "osl": 256.0}
     plain = {name: getattr(times, name).tolist() for name in times._fields}
-    tables = ("shared", "head", "decode", "prefill", "prefill_more")
+    tables = ("shared", "experts", "head", "decode", "prefill", "prefill_more")
     plain |= {name: plain[name][0] for name in tables}
 
     def oracle() -> None:
-        naive.simulate(plain, PLAIN, [(1024, 256)] * 96, None, 32, 0.0)
+        naive.simulate(plain, PLAIN, [(1024, 256)] * 96, None, 32, 0.0, trip_share)
 
     many = 100  # one alone takes less than a call of it
     arguments = times, servers(*[{}] * many), loads(*[LOAD | load] * many)
