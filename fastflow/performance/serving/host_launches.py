@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.dedupe import unique_rows
-from fastflow.core.tables import Floats, Inputs, Ints, take
-from fastflow.performance.serving.passes.tabulate import Part, Passes
+from fastflow.core.tables import Floats, Inputs, Ints
+from fastflow.performance.serving.passes.tabulate import Passes
 from fastflow.physics.workload.models.transformer.serving_pass import (
     DECODE,
     HEAD_PART,
@@ -45,21 +45,15 @@ def with_launches(inputs: Inputs, passes: Passes, server: Ints) -> tuple[Passes,
         return passes, server
     launch_s = np.where(is_eager, inputs[EAGER], 0.0)
     first, inverse = unique_rows([server, launch_s], server.size)
-    rows = server[first]
-    parts = {name: Part(*(column[rows] for column in part)) for name, part in passes.parts.items()}
+    passes = passes.of_servers(server[first])
+    parts, times = passes.parts, passes.times
     layers, head, decode = (parts[name] for name in (TOKENS_PART, HEAD_PART, DECODE))
     kernels = layers.launches[:, 0] + head.launches[:, 0] + decode.launches[:, 0, 0]
     least = launch_s[first] * kernels - head.time[:, 0] - decode.time[:, 0, 0]
     added = np.maximum(least[:, None] - layers.time, 0.0)
     by = layers.by.copy()
     by[..., passes.limiters.index("launch")] += added
-    times = passes.times
+    layers = layers._replace(time=layers.time + added, by=by)
     return passes._replace(
-        times=times._replace(
-            shared=times.shared[rows] + added, experts=times.experts[rows], head=times.head[rows],
-            decode=times.decode[rows], prefill=times.prefill[rows], prefill_more=times.prefill_more[rows],
-        ),
-        parts=parts | {TOKENS_PART: layers._replace(time=layers.time + added, by=by)},
-        weights=passes.weights[rows], chip=take(passes.chip, rows), peak=passes.peak[rows],
-        reason=take(passes.reason, rows),
-    ), inverse  # fmt: skip
+        times=times._replace(shared=times.shared + added), parts={**parts, TOKENS_PART: layers}
+    ), inverse

@@ -166,7 +166,8 @@ def passes_with_towers(
     rows, used, tokens = server[first], index[first], isl[first]
     part = Part(*(_of_rows(column, used) for column in tower.part))
     more = _of_rows(tower.more, used)
-    prefill, chunk = passes.parts[PREFILL], passes.axes.chunk
+    passes = passes.of_servers(rows)
+    prefill, chunk, times = passes.parts[PREFILL], passes.axes.chunk, passes.times
 
     def by_chunk(amount: Floats) -> Floats:
         """Return an amount of a whole prompt by chunk, (servers, chunks, 1, ...)."""
@@ -174,33 +175,24 @@ def passes_with_towers(
         along: Floats = share[:, None, None] * chunk.reshape(1, -1, 1, *(1,) * (amount.ndim - 1))
         return along
 
-    of_model = prefill.of_model[rows].copy()
+    of_model = prefill.of_model.copy()
     of_model[..., EMBEDDING_TIME] += by_chunk(part.time)
     with_tower = Part(
-        time=prefill.time[rows] + by_chunk(part.time),
-        exchange=prefill.exchange[rows] + by_chunk(part.exchange),
-        energy=prefill.energy[rows] + by_chunk(part.energy),
-        by=prefill.by[rows] + by_chunk(part.by),
+        time=prefill.time + by_chunk(part.time),
+        exchange=prefill.exchange + by_chunk(part.exchange),
+        energy=prefill.energy + by_chunk(part.energy),
+        by=prefill.by + by_chunk(part.by),
         of_model=of_model,
-        throttled=prefill.throttled[rows] + by_chunk(part.throttled),
-        experts=prefill.experts[rows],
-        launches=prefill.launches[rows] + by_chunk(part.launches),
+        throttled=prefill.throttled + by_chunk(part.throttled),
+        experts=prefill.experts,
+        launches=prefill.launches + by_chunk(part.launches),
     )
-    reason = take(passes.reason, rows)
     lacking = np.flatnonzero((used >= 0) & tower.reason.exists[used])
-    reason = reason.replaced(lacking, take(tower.reason, used[lacking]))
-    others = {name: Part(*(column[rows] for column in each)) for name, each in passes.parts.items()}
-    times = passes.times
     return passes._replace(
-        times=times._replace(
-            shared=times.shared[rows], experts=times.experts[rows], head=times.head[rows],
-            decode=times.decode[rows], prefill=with_tower.time,
-            prefill_more=times.prefill_more[rows] + by_chunk(more),
-        ),
-        parts=others | {PREFILL: with_tower},
-        weights=passes.weights[rows], chip=take(passes.chip, rows), peak=passes.peak[rows],
-        reason=reason,
-    ), inverse  # fmt: skip
+        times=times._replace(prefill=with_tower.time, prefill_more=times.prefill_more + by_chunk(more)),
+        parts={**passes.parts, PREFILL: with_tower},
+        reason=passes.reason.replaced(lacking, take(tower.reason, used[lacking])),
+    ), inverse
 
 
 def _of_rows(column: Floats, rows: Ints) -> Floats:

@@ -121,6 +121,19 @@ class Passes(NamedTuple):
     peak: Floats  # [flop/s], (servers,); NaN where a server has no times
     reason: ReasonColumn  # why a server has no times, (servers,)
 
+    def of_servers(self, rows: Ints) -> Passes:
+        """Return the passes of some servers, in order."""
+        times = self.times
+        return self._replace(
+            times=times._replace(
+                shared=times.shared[rows], experts=times.experts[rows], head=times.head[rows],
+                decode=times.decode[rows], prefill=times.prefill[rows], prefill_more=times.prefill_more[rows],
+            ),
+            parts=take(dict(self.parts), rows),
+            weights=self.weights[rows], chip=take(self.chip, rows), peak=self.peak[rows],
+            reason=take(self.reason, rows),
+        )  # fmt: skip
+
 
 def axes_of(tokens: int, requests: int, context: int, chunk: int, before: int) -> Axes:
     """Return axes up to these sizes, at least the default ones."""
