@@ -23,6 +23,7 @@ _F_SCALE = 0.1  # log residual from which a row counts as an outlier: 10%, twice
 _MAX_ERROR = 0.2  # relative standard error from which a file does not determine a scalar
 _START_MARGIN = 0.02  # how far inside its bounds a start is, relative
 _AT_BOUND = 0.005  # how near a bound is the bound, relative
+_MIN_VARIANCE = 1e-8  # of the rows: a minimum is found, and times are printed, to 1e-4 at best
 _MAX_STEPS = 25
 # shares, and other scalars over the library's; the first start is the library's values
 _STARTS = ((1.0, 1.0), (0.6, 2.0), (0.9, 0.5))
@@ -174,13 +175,13 @@ def _fixed_minimum(problem: _Problem, x: Floats) -> _Minimum:
 
 def _standard_errors(minimum: _Minimum, free: Bools, rows: int, max_variance: float) -> tuple[Floats, float]:
     """Return the relative standard errors of the free scalars, NaN for others, and the rows' variance."""
-    variance = min(2.0 * minimum.cost / max(rows - int(free.sum()), 1), max_variance)
+    variance = 2.0 * minimum.cost / max(rows - int(free.sum()), 1)
+    variance = min(max(variance, _MIN_VARIANCE), max_variance)
     curvature = minimum.jacobian.T @ minimum.jacobian
     # a scalar that no row depends on gets a huge error instead of a division by zero
     curvature += np.eye(len(curvature)) * max(1e-12 * float(curvature.max(initial=0.0)), 1e-30)
     errors = np.full(free.size, np.nan)
-    # of a file that agrees to the last bit the variance is 0
-    errors[free] = np.sqrt(np.maximum(variance, 1e-12) * np.diag(np.linalg.inv(curvature)))
+    errors[free] = np.sqrt(variance * np.diag(np.linalg.inv(curvature)))
     return errors, variance
 
 

@@ -132,7 +132,7 @@ def test_verdicts_are_the_same_in_both_methods(compose, mode, count):
     assert taken.mean() > 0.7
     assert fast.short.texts()[taken].tolist() == full.short.texts()[taken].tolist()
     limited = taken & ((columns["serve.slo.ttft"] > 0) | (columns["serve.slo.tpot"] > 0))
-    assert 0.1 < fast.short.exists[limited].mean() < 0.9
+    assert 0.05 < fast.short.exists[limited].mean() < 0.95
     results = [served_columns(columns, served) for served in (fast, full)]
     assert results[0]["meets_slo"][taken].tolist() == results[1]["meets_slo"][taken].tolist()
 

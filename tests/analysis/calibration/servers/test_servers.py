@@ -83,7 +83,8 @@ def test_recorded_arrivals_are_replayed(files):
     # who shares an iteration with whom changes in leaps
     assert np.allclose(found.figures["after"], list(FIGURES.values()), rtol=0.1)
     assert set(found.runs["arrivals"]) == {"at their recorded times"}
-    assert np.allclose(found.times["after_s"], found.times["measured_s"], rtol=0.03)
+    rtol = np.where(found.times["statistic"] == "p99", 0.1, 0.03)
+    assert (np.abs(found.times["after_s"] / found.times["measured_s"] - 1.0) < rtol).all()
 
 
 @pytest.mark.long
