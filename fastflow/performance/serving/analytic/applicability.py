@@ -18,7 +18,7 @@ from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.closed_loop import is_single_iteration
 from fastflow.performance.serving.analytic.first_tokens import FirstTokens
 from fastflow.performance.serving.analytic.intake import takes_at_once
-from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, total_time
+from fastflow.performance.serving.analytic.mean_request import Request, decode_parts, total_time
 from fastflow.performance.serving.analytic.queueing import SlotMetrics, prompts_on_rank
 from fastflow.performance.serving.passes.step_time import shared_time
 from fastflow.performance.serving.passes.table import PassTimes
@@ -195,7 +195,7 @@ def _unevenness(times: PassTimes, batch: Batch, request: Request, slot: Slot, me
     ranks = min(float(batch.ranks), slot.at_once) if batch.is_closed else float(batch.ranks)
     if ranks <= 1.0:
         return 0.0
-    parts = pass_parts(times, batch, request, metrics.running, 0.0, 0.0)
+    parts = decode_parts(times, batch, request, metrics.running)
     half_range = np.sqrt(3.0 * request.variance / max(1.0, metrics.running))
     return float(parts.decode / total_time(parts) * half_range * (ranks - 1.0) / (ranks + 1.0))
 
@@ -203,7 +203,7 @@ def _unevenness(times: PassTimes, batch: Batch, request: Request, slot: Slot, me
 @lean_kernel
 def _late_s(times: PassTimes, batch: Batch, request: Request, metrics: SlotMetrics) -> float:
     """Return how long an iteration waits for launches of its prompts, for each prompt [s]."""
-    parts = pass_parts(times, batch, request, metrics.running, 0.0, 0.0)
+    parts = decode_parts(times, batch, request, metrics.running)
     device_s = parts.shared + parts.head + parts.decode if batch.mixes else 0.0
     return max(0.0, batch.host.eager_s - device_s) / metrics.group_size
 

@@ -25,11 +25,12 @@ from fastflow.performance.serving.analytic.first_tokens import (
 )
 from fastflow.performance.serving.analytic.intake import Return, return_of, share_of_waits, trip_passes
 from fastflow.performance.serving.analytic.mean_request import (
+    Decoding,
     Group,
     Request,
+    decoding_of,
     group_of,
     group_of_ranks,
-    pass_parts,
     total_time,
 )
 from fastflow.performance.serving.analytic.queueing import (
@@ -141,7 +142,7 @@ def closed_loop_first_tokens(
     if loop.returning > 0.0:
         returns = return_of(batch, loop.pass_s, 1.0 - loop.together)
     intervals.used[0] = 0
-    decoding = _decoding_in_burst(batch, request, loop.rank)
+    decoding = _decoding_in_burst(times, batch, request, loop.rank)
     prompts = Prompts(decoding, loop.running - 1.0, 0.0, 0.0)
     add_even_groups(times, batch, request, prompts, min(1.0, loop.cycles), intervals)
     burst, cycle = sum_of(intervals), 1.0
@@ -149,9 +150,10 @@ def closed_loop_first_tokens(
         stop = cycle + 1.0 if cycle < 3.0 else loop.cycles
         weight = min(stop, loop.cycles) - cycle
         ends = _ends_of(loop, 0.5 * (cycle + stop - 1.0))
-        decoding = max(0.0, loop.rank - prompts_on_rank(batch, ends.group_size)) * loop.decoding_share
+        others = loop.rank - prompts_on_rank(batch, ends.group_size)
         if batch.ranks > 1:  # most decode on a rank without prompts
-            decoding = min(loop.rank, loop.running - ends.group_size) * loop.decoding_share
+            others = min(loop.rank, loop.running - ends.group_size)
+        decoding = decoding_of(times, batch, request, others * loop.decoding_share)
         _add_later(times, batch, request, loop, ends, returns, decoding, weight, intervals)
         cycle = stop
     return first_tokens_of(intervals, queued, burst)
@@ -165,7 +167,7 @@ def _add_later(
     loop: _Loop,
     ends: _Ends,
     returns: Return,
-    decoding: float,
+    decoding: Decoding,
     weight: float,
     intervals: Intervals,
 ) -> None:
@@ -207,9 +209,10 @@ def is_single_iteration(batch: Batch, request: Request, rank: float) -> bool:
 
 
 @lean_kernel
-def _decoding_in_burst(batch: Batch, request: Request, rank: float) -> float:
-    """Return how many requests of a rank decode in the iterations of the burst, mean; none if it is one."""
-    return 0.0 if is_single_iteration(batch, request, rank) else 0.5 * (rank - 1.0)
+def _decoding_in_burst(times: PassTimes, batch: Batch, request: Request, rank: float) -> Decoding:
+    """Return the requests of a rank that decode in the iterations of the burst, mean; none if it is one."""
+    requests = 0.0 if is_single_iteration(batch, request, rank) else 0.5 * (rank - 1.0)
+    return decoding_of(times, batch, request, requests)
 
 
 @lean_kernel
@@ -220,17 +223,18 @@ def _loop(
     cycles, rank = requests / running, max(1.0, running / batch.ranks)
     width, decoding_share, delay = 1.0, 1.0, 0.0
     if batch.mixes:
-        width = group_of(times, batch, request, _decoding_in_burst(batch, request, rank), rank).passes
+        width = group_of(times, batch, request, _decoding_in_burst(times, batch, request, rank), rank).passes
         # a cycle has iterations for all prompts, whose number depends on decoding requests
         for _ in range(3):
-            passes = group_of(times, batch, request, rank * decoding_share, rank).passes
+            decoding = decoding_of(times, batch, request, rank * decoding_share)
+            passes = group_of(times, batch, request, decoding, rank).passes
             delay = max(0.0, passes - request.passes - 1.0)
             decoding_share = request.passes / max(request.passes + 1.0, passes)
     drift = relative_range * longest(request.gaps + 1.0, relative_range) / batch.per_pass
     most = max(1.0, request.passes)
     returning, together = 0.0, 0.0
     if at_once <= FEW_WAIT * running:  # else others wait for their places
-        full_s = total_time(pass_parts(times, batch, request, max(1.0, rank * decoding_share), 0.0, 0.0))
+        full_s = decoding_of(times, batch, request, max(1.0, rank * decoding_share)).pass_s
         drift = np.sqrt(drift**2 + trip_passes(batch, full_s) ** 2)
         returning, together = 1.0 - 1.0 / max(1.0, cycles), _together(running, np.sqrt(width**2 + drift**2))
         returns = return_of(batch, full_s, 1.0 - together)
@@ -241,8 +245,9 @@ def _loop(
     full_cycles = np.floor(cycles)
     cohorts = running * (full_cycles + (cycles - full_cycles) ** 2) / cycles
     drained = running * (1.0 - min(1.0, cycles) / (6.0 * max(1.0, cycles)))
-    decoding = max(1.0, decoding_share * ((1.0 - evenness) * cohorts + evenness * drained) / batch.ranks)
-    pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
+    running_mean = (1.0 - evenness) * cohorts + evenness * drained
+    decoding_mean = max(1.0, decoding_share * running_mean / batch.ranks)
+    pass_s = decoding_of(times, batch, request, decoding_mean).pass_s
     return _Loop(
         running,
         rank,
@@ -253,7 +258,7 @@ def _loop(
         evenness,
         decoding_share,
         delay,
-        decoding,
+        decoding_mean,
         pass_s,
         returning,
         together,
@@ -279,7 +284,8 @@ def _mean_cycle(times: PassTimes, batch: Batch, request: Request, loop: _Loop) -
     that follow the request come before its end.
     """
     ttft, wait, stall, shared, groups = 0.0, 0.0, 0.0, 0.0, 0.0
-    group = group_of(times, batch, request, _decoding_in_burst(batch, request, loop.rank), loop.rank)
+    decoding = _decoding_in_burst(times, batch, request, loop.rank)
+    group = group_of(times, batch, request, decoding, loop.rank)
     group_size = loop.running  # prompts in a group
     for cycle in range(min(_CYCLES, int(np.ceil(loop.cycles)))):
         cycles_left = loop.cycles - cycle
@@ -312,7 +318,7 @@ def _group(times: PassTimes, batch: Batch, request: Request, loop: _Loop, group_
     prompts = prompts_on_rank(batch, group_size)
     # of several ranks, some have no prompt: all of their requests decode
     others = loop.rank - prompts if batch.ranks == 1 else min(loop.rank, loop.running - group_size)
-    decoding = max(0.0, others) * loop.decoding_share
+    decoding = decoding_of(times, batch, request, others * loop.decoding_share)
     return group_of_ranks(times, batch, request, decoding, prompts, share_of_ranks(batch, group_size))
 
 
@@ -332,6 +338,6 @@ def _makespan(
     half a cycle more. The last requests run with half as many others.
     """
     last = last_passes(request, relative_range, loop.running)
-    half_s = total_time(pass_parts(times, batch, request, max(1.0, 0.5 * loop.decoding), 0.0, 0.0))
+    half_s = decoding_of(times, batch, request, max(1.0, 0.5 * loop.decoding)).pass_s
     uniform_s = (loop.cycles - 0.5) * length + last * half_s + 0.5 * stall
     return float((1.0 - loop.evenness) * np.ceil(loop.cycles - 1e-9) * length + loop.evenness * uniform_s)

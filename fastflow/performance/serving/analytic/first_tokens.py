@@ -14,7 +14,14 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.performance.serving.analytic.mean_request import Request, parts_of_ranks, room_of, total_time
+from fastflow.performance.serving.analytic.mean_request import (
+    Decoding,
+    Request,
+    beside_prompts,
+    parts_of_ranks,
+    room_of,
+    total_time,
+)
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import Batch
 
@@ -57,7 +64,9 @@ def new_intervals() -> Intervals:
 class _Group(NamedTuple):
     """Prompts that are computed together, and the position of one of them."""
 
+    mixed: Decoding  # requests of its rank that decode in the iterations
     room: float  # tokens of prompts that an iteration takes on a rank
+    full_s: float  # an iteration full of prompts, on every rank [s]; 0 where none is
     before: float  # prompts of its rank before it
     on_rank: float  # prompts of its rank
     on_fullest: float  # prompts of the fullest rank
@@ -66,7 +75,7 @@ class _Group(NamedTuple):
 class Prompts(NamedTuple):
     """Prompts of a rank that are computed together, around one of them."""
 
-    decoding: float  # requests of the rank that decode meanwhile
+    decoding: Decoding  # requests of the rank that decode meanwhile
     others: float  # further prompts of the slot
     least_wait: float  # until their first iteration [s]
     most_wait: float  # until there [s]; waits are uniformly distributed
@@ -115,19 +124,20 @@ def _add_places(
     intervals: Intervals,
 ) -> None:
     """Add the times of a prompt at any position on its rank; on_rank, on_fullest: prompts of ranks."""
-    room = room_of(batch, request, prompts.decoding if batch.mixes else 0.0)
+    mixed = beside_prompts(batch, prompts.decoding)
+    room = room_of(batch, request, mixed.requests)
     varies = request.half_range > 1e-6
-    places, bins = 1, _LENGTHS if varies else 1
+    places, bins, full_s = 1, _LENGTHS if varies else 1, 0.0
     if on_fullest * request.prompt * (1.0 + request.half_range) > room:
+        full_s = _full_s(times, batch, request, mixed, room, 1.0)
         if not varies and on_rank * request.prompt <= _PLACES_OF_EQUAL * room:
-            _add_iterations(
-                times, batch, request, prompts, _Group(room, 0.0, on_rank, on_fullest), weight, intervals
-            )
+            group = _Group(mixed, room, full_s, 0.0, on_rank, on_fullest)
+            _add_iterations(times, batch, request, prompts, group, weight, intervals)
             return
         places = int(min(on_rank, float(_PLACES if varies else _PLACES_OF_EQUAL)))
     for position in range(places):
         before = (position + 0.5) * on_rank / places - 0.5
-        group = _Group(room, before, on_rank, on_fullest)
+        group = _Group(mixed, room, full_s, before, on_rank, on_fullest)
         start = _completion(times, batch, request, prompts, group, -request.half_range)
         for edge in range(bins):
             stop = start
@@ -154,7 +164,7 @@ def _add_iterations(
     while done < group.on_rank:
         ended = min(group.on_rank, np.floor(iteration * group.room / request.prompt + 1e-9))
         if ended > done:
-            last = _Group(group.room, ended - 1.0, group.on_rank, group.on_fullest)
+            last = _Group(group.mixed, group.room, group.full_s, ended - 1.0, group.on_rank, group.on_fullest)
             seconds = _completion(times, batch, request, prompts, last, 0.0)
             low, high = prompts.least_wait + seconds, prompts.most_wait + seconds
             _add_interval(intervals, low, high, weight * (ended - done) / group.on_rank)
@@ -201,11 +211,11 @@ def first_tokens_of(intervals: Intervals, waits: float, burst: float) -> FirstTo
     waits: what they add to the mean, and rarely to the median [s]; burst: sum of the burst's times with their
     weights.
     """
+    mean, weight = sum_of(intervals), _weight_of(intervals)
     median = 0.5 * (_quantile(intervals, 0.5 - _TIE) + _quantile(intervals, 0.5 + _TIE))
     low, high = _quantile(intervals, 0.5 - _NEAR_MEDIAN), _quantile(intervals, 0.5 + _NEAR_MEDIAN)
-    weight = _weight_of(intervals)
     return FirstTokens(
-        mean=sum_of(intervals) / weight + waits,
+        mean=mean / weight + waits,
         median=median,
         width=max(high - median, median - low) / median,
         burst=burst / weight,
@@ -232,14 +242,14 @@ def _weight_of(intervals: Intervals) -> float:
 
 @lean_kernel
 def _quantile(intervals: Intervals, share: float) -> float:
-    """Return the time below which a share of requests is [s]."""
+    """Return the time below which a share of requests is [s]. Intervals change places."""
     low, high = np.inf, 0.0
     for row in range(intervals.used[0]):
         low, high = min(low, intervals.low[row]), max(high, intervals.high[row])
-    least = share * _weight_of(intervals)
+    least, undecided, decided = share * _weight_of(intervals), intervals.used[0], 0.0
     for _ in range(_HALVINGS):
-        middle, below = 0.5 * (low + high), 0.0
-        for row in range(intervals.used[0]):
+        middle, below = 0.5 * (low + high), decided
+        for row in range(undecided):
             start, stop = intervals.low[row], intervals.high[row]
             if middle >= stop:
                 below += intervals.weight[row]
@@ -249,7 +259,23 @@ def _quantile(intervals: Intervals, share: float) -> float:
             low = middle
         else:
             high = middle
+        row = 0
+        while row < undecided:  # those outside of the range go behind the others
+            if low < intervals.high[row] and intervals.low[row] < high:
+                row += 1
+                continue
+            if intervals.high[row] <= low:
+                decided += intervals.weight[row]
+            undecided -= 1
+            _swap(intervals, row, undecided)
     return high
+
+
+@lean_kernel
+def _swap(intervals: Intervals, row: int, other: int) -> None:
+    """Exchange two intervals."""
+    for column in (intervals.low, intervals.high, intervals.weight):
+        column[row], column[other] = column[other], column[row]
 
 
 @lean_kernel
@@ -273,19 +299,29 @@ def _completion(
     else:  # whole prompts, whatever the length of one
         end = max(1.0, np.ceil((group.before + 1.0) * prompt / room - 1e-9))
         passes = max(end, np.ceil(group.on_fullest * prompt / room - 1e-9))
-    mixed, seconds = prompts.decoding if batch.mixes else 0.0, 0.0
-    share = min(1.0, (length + prompts.others * prompt) / (batch.ranks * total))
+    seconds, share = 0.0, min(1.0, (length + prompts.others * prompt) / (batch.ranks * total))
     last_tokens = max(1.0, total - (passes - 1.0) * room)
     if end == passes:
         rows = max(1.0, last_tokens / prompt)
-        seconds = total_time(parts_of_ranks(times, batch, request, mixed, rows, last_tokens, share))
+        seconds = total_time(parts_of_ranks(times, batch, request, group.mixed, rows, last_tokens, share))
     if passes > 1.0:
-        full = total_time(parts_of_ranks(times, batch, request, mixed, max(1.0, room / prompt), room, share))
-        seconds += (end - 1.0 if end == passes else end) * full
+        full_s = group.full_s
+        if share < 1.0:
+            full_s = _full_s(times, batch, request, group.mixed, room, share)
+        seconds += (end - 1.0 if end == passes else end) * full_s
     # attention grows with the square of a length
     cached = request.cached - prompt
     attention = (cached + 0.5 * length) / (cached + 0.5 * prompt) - 1.0
     return seconds + request.attention_s * length / prompt * attention
+
+
+@lean_kernel
+def _full_s(
+    times: PassTimes, batch: Batch, request: Request, mixed: Decoding, room: float, share: float
+) -> float:
+    """Return the time of an iteration whose fullest rank is full of prompts [s]."""
+    prompts = max(1.0, room / request.prompt)
+    return total_time(parts_of_ranks(times, batch, request, mixed, prompts, room, share))
 
 
 @lean_kernel

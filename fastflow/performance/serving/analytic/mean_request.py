@@ -50,6 +50,17 @@ class Request(NamedTuple):
     first_chunk_s: float  # additional time of the first such chunk in an iteration [s]
 
 
+class Decoding(NamedTuple):
+    """Requests of a rank that decode together."""
+
+    requests: float
+    attention_s: float  # of an iteration, for the core of their attention [s]
+    pass_s: float  # of an iteration without prompts [s]
+
+
+NONE_DECODE = Decoding(0.0, 0.0, 0.0)
+
+
 class Group(NamedTuple):
     """Prompts that are computed together."""
 
@@ -132,11 +143,21 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
 
 
 @lean_kernel
-def pass_parts(
-    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float, tokens: float
-) -> Parts:
-    """Return the times of an iteration with some decoding requests and prompts of every rank."""
-    return parts_of_ranks(times, batch, request, decoding, prompts, tokens, 1.0)
+def decoding_of(times: PassTimes, batch: Batch, request: Request, requests: float) -> Decoding:
+    """Return some requests of every rank that decode together."""
+    if requests <= 0.0:
+        return NONE_DECODE
+    attention_s = decode_line(times, batch.times, requests, request.context).seconds
+    decoding = Decoding(requests, attention_s, 0.0)
+    pass_s = total_time(parts_of_ranks(times, batch, request, decoding, 0.0, 0.0, 1.0))
+    return Decoding(requests, attention_s, pass_s)
+
+
+@lean_kernel
+def decode_parts(times: PassTimes, batch: Batch, request: Request, requests: float) -> Parts:
+    """Return the times of an iteration in which some requests of every rank decode."""
+    decoding = decoding_of(times, batch, request, requests)
+    return parts_of_ranks(times, batch, request, decoding, 0.0, 0.0, 1.0)
 
 
 @lean_kernel
@@ -144,14 +165,17 @@ def parts_of_ranks(
     times: PassTimes,
     batch: Batch,
     request: Request,
-    decoding: float,
+    decoding: Decoding,
     prompts: float,
     tokens: float,
     share: float,
 ) -> Parts:
-    """As `pass_parts`, with prompts of the fullest rank; share: prompts of all ranks, mean, over these."""
-    rows = decoding * batch.queries
-    decode = decode_line(times, batch.times, decoding, request.context).seconds if decoding > 0.0 else 0.0
+    """Return the times of an iteration with some decoding requests and prompts of every rank.
+
+    prompts, tokens: of the fullest rank; share: those of all ranks, mean, over these.
+    """
+    requests, decode = decoding.requests, decoding.attention_s
+    rows = requests * batch.queries
     first = request.first_chunk_s if tokens > 0.0 else 0.0
     shared = shared_time(times, batch.times, rows + tokens, rows + tokens * share)
     head = head_time(times, batch.times, rows + prompts)
@@ -162,8 +186,8 @@ def parts_of_ranks(
         head=head,
         decode=decode,
         prefill=prefill,
-        host=batch.host.iteration_s + batch.host.row_s * (decoding + prompts) + late,
-        draft=batch.draft_s if decoding > 0.0 else 0.0,
+        host=batch.host.iteration_s + batch.host.row_s * (requests + prompts) + late,
+        draft=batch.draft_s if requests > 0.0 else 0.0,
     )
 
 
@@ -182,16 +206,22 @@ def room_of(batch: Batch, request: Request, decoding: float) -> float:
 
 
 @lean_kernel
-def group_of(times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float) -> Group:
+def beside_prompts(batch: Batch, decoding: Decoding) -> Decoding:
+    """Return the requests that decode in iterations with prompts: none where prompts have their own."""
+    return decoding if batch.mixes else NONE_DECODE
+
+
+@lean_kernel
+def group_of(times: PassTimes, batch: Batch, request: Request, decoding: Decoding, prompts: float) -> Group:
     """Return the times of prompts of every rank that are computed together, while some requests decode."""
     return group_of_ranks(times, batch, request, decoding, prompts, 1.0)
 
 
 @lean_kernel
 def group_of_ranks(
-    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float, share: float
+    times: PassTimes, batch: Batch, request: Request, decoding: Decoding, prompts: float, share: float
 ) -> Group:
-    """Return the times of prompts that are computed together; decoding: requests of a rank that decode.
+    """Return the times of prompts that are computed together, while some requests of every rank decode.
 
     prompts: of the fullest rank; share: those of all ranks, mean, over these. A fractional number of prompts
     is interpolated between the integers around it.
@@ -212,11 +242,10 @@ def group_of_ranks(
 
 @lean_kernel
 def _integer_group(
-    times: PassTimes, batch: Batch, request: Request, decoding: float, prompts: float, share: float
+    times: PassTimes, batch: Batch, request: Request, decoding: Decoding, prompts: float, share: float
 ) -> Group:
-    mixed = decoding if batch.mixes else 0.0
-    room = room_of(batch, request, mixed)
-    decode_s = total_time(pass_parts(times, batch, request, mixed, 0.0, 0.0)) if mixed > 0.0 else 0.0
+    mixed = beside_prompts(batch, decoding)
+    room = room_of(batch, request, mixed.requests)
     tokens = prompts * request.prompt
     passes = _mean_ceiling(tokens / room, request.half_range * request.prompt / room * np.sqrt(prompts))
     last_tokens = tokens - (passes - 1.0) * room
@@ -232,7 +261,7 @@ def _integer_group(
     return Group(
         wait=max(0.0, ends - size) * full_s,
         completion=(ends - in_last) * full_s + in_last * last_s,
-        total=(passes - 1.0) * full_s + last_s - passes * decode_s,
+        total=(passes - 1.0) * full_s + last_s - passes * mixed.pass_s,
         passes=passes,
         parts=parts,
     )

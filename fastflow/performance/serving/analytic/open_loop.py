@@ -14,11 +14,13 @@ import numpy as np
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.first_tokens import Intervals, Prompts, add_random_groups
 from fastflow.performance.serving.analytic.mean_request import (
+    NONE_DECODE,
+    Decoding,
     Group,
     Request,
+    decoding_of,
     group_of,
     group_of_ranks,
-    pass_parts,
     room_of,
     total_time,
 )
@@ -34,7 +36,9 @@ from fastflow.performance.serving.analytic.queueing import (
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import Batch
 
-_HALVINGS = 25  # of the range of running requests: to 1 / 3e7
+_STEPS = 30  # to the number of running requests, most of which take about 8
+_HALVINGS = 25  # of the range of rates: to 1 / 3e7
+_EXACT = 1e-8  # relative: a number of running requests
 _WAITS = 4  # intervals of the rest of an iteration
 _DOUBLINGS = 10  # from the fewest requests that are tried to a full batch
 
@@ -58,6 +62,8 @@ class _Range(NamedTuple):
 
     low: float
     high: float
+    over: float  # requests that would run at `low`, beyond it
+    under: float  # at `high`: below 0
 
 
 @lean_kernel
@@ -73,22 +79,16 @@ def open_loop_metrics(
     max_running = running_of(batch, request, np.inf)
     bracket = _bracket(times, batch, request, rate, max_running)
     if bracket.high > max_running:
-        group = group_of(times, batch, request, 1.0, 1.0)
+        group = group_of(times, batch, request, decoding_of(times, batch, request, 1.0), 1.0)
         return SlotMetrics(
             0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf, 1.0, max_running / batch.ranks, 1.0, group
         )
-    low, high = bracket.low, bracket.high
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        if _request_times(times, batch, request, rate, middle).length * rate > middle:
-            low = middle
-        else:
-            high = middle
+    high = _running(times, batch, request, rate, bracket)
     # a request finds as many others as there are at a random time (Poisson arrivals)
     typical = _request_times(times, batch, request, rate, high)
     more = _request_times(times, batch, request, rate, 1.1 * high)
     sensitivity = (more.length - typical.length) * rate / (0.1 * high)
-    decoding = 1.0 + (high - _fewer_others(batch, high)) / batch.ranks
+    decoding = _decoding(times, batch, request, high)
     group = _group(times, batch, request, decoding, typical.group_size)
     # requests are assigned to slots and ranks in turns, so each rank's arrivals are more even than random
     arrivals, services = 1.0 / (batch.ranks * batch.slots), request.half_range**2 / 3.0
@@ -108,7 +108,7 @@ def open_loop_metrics(
         sensitivity=sensitivity,
         makespan=requests / rate,
         busy=1.0 - np.exp(-rate * (typical.length + group.completion)),
-        running=decoding,
+        running=decoding.requests,
         group_size=typical.group_size,
         group=group,
     )
@@ -127,10 +127,10 @@ def _add_first_tokens(
 
     others: requests that run.
     """
-    decoding, mixed = 1.0 + (others - _fewer_others(batch, others)) / batch.ranks, typical.mixed_share
+    decoding, mixed = _decoding(times, batch, request, others), typical.mixed_share
     prompts, mixed_next = _others_in(batch.slots, typical.group_size - 1.0), typical.next_mixed
     busy = (1.0 - mixed) * _finds_others(batch.slots, others)
-    idle = Prompts(0.0, prompts, 0.0, 0.0)
+    idle = Prompts(NONE_DECODE, prompts, 0.0, 0.0)
     add_random_groups(times, batch, request, idle, 1.0 - mixed - busy, intervals)
     for i in range(_WAITS):
         for share, iteration_s in ((busy, typical.pass_s), (mixed, typical.mixed_s)):
@@ -181,12 +181,37 @@ def _bracket(times: PassTimes, batch: Batch, request: Request, rate: float, max_
     With more requests iterations may have too little room for prompts. Beyond `max_running` where there is
     none.
     """
-    low, high = 0.0, max_running / 2.0**_DOUBLINGS
+    low, high, over = 0.0, max_running / 2.0**_DOUBLINGS, np.inf
     for _ in range(_DOUBLINGS + 1):
-        if _request_times(times, batch, request, rate, high).length * rate <= high:
-            return _Range(low, high)
-        low, high = high, 2.0 * high
-    return _Range(low, high)
+        excess = _request_times(times, batch, request, rate, high).length * rate - high
+        if excess <= 0.0:
+            return _Range(low, high, over, excess)
+        low, high, over = high, 2.0 * high, excess
+    return _Range(low, high, over, 0.0)
+
+
+@lean_kernel
+def _running(times: PassTimes, batch: Batch, request: Request, rate: float, bracket: _Range) -> float:
+    """Return how many requests run, mean: those with as many ends as arrivals.
+
+    By false position, in which an end of the range that stays counts half (Illinois; Dowell and Jarratt,
+    1971); every third step halves the range, which may have a leap.
+    """
+    low, high, over, under = bracket.low, bracket.high, bracket.over, bracket.under
+    for step in range(_STEPS):
+        if high - low <= _EXACT * high or under == 0.0:
+            break
+        middle = 0.5 * (low + high)
+        if step % 3 < 2 and over < np.inf:
+            middle = low + (high - low) * over / (over - under)
+        excess = _request_times(times, batch, request, rate, middle).length * rate - middle
+        if excess > 0.0:
+            low, over, under = middle, excess, 0.5 * under
+        else:
+            high, under, over = middle, excess, 0.5 * over
+        if abs(excess) <= _EXACT * middle:
+            return middle
+    return high
 
 
 @lean_kernel
@@ -210,7 +235,14 @@ def _fewer_others(batch: Batch, others: float) -> float:
 
 
 @lean_kernel
-def _group(times: PassTimes, batch: Batch, request: Request, decoding: float, group_size: float) -> Group:
+def _decoding(times: PassTimes, batch: Batch, request: Request, others: float) -> Decoding:
+    """Return the requests of a rank that decode where some requests of the slot run."""
+    requests = 1.0 + (others - _fewer_others(batch, others)) / batch.ranks
+    return decoding_of(times, batch, request, requests)
+
+
+@lean_kernel
+def _group(times: PassTimes, batch: Batch, request: Request, decoding: Decoding, group_size: float) -> Group:
     """Return the times of some prompts of a slot that are computed together."""
     prompts, share = prompts_on_rank(batch, group_size), share_of_ranks(batch, group_size)
     return group_of_ranks(times, batch, request, decoding, prompts, share)
@@ -226,11 +258,11 @@ def _without_end() -> _RequestTimes:
 def _request_times(
     times: PassTimes, batch: Batch, request: Request, rate: float, others: float
 ) -> _RequestTimes:
-    decoding = 1.0 + (others - _fewer_others(batch, others)) / batch.ranks
-    pass_s = total_time(pass_parts(times, batch, request, decoding, 0.0, 0.0))
+    decoding = _decoding(times, batch, request, others)
+    pass_s = decoding.pass_s
     group = _group(times, batch, request, decoding, 1.0)
     # prompts of an iteration
-    capacity = max(1.0, room_of(batch, request, decoding) / request.prompt) * batch.ranks
+    capacity = max(1.0, room_of(batch, request, decoding.requests) / request.prompt) * batch.ranks
     prompt_s, group_size, mixed_share = total_time(group.parts), 1.0, 0.0
     if rate * prompt_s / capacity >= FULL:
         return _without_end()

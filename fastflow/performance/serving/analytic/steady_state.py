@@ -19,7 +19,7 @@ from fastflow.performance.serving.analytic.first_tokens import (
     first_tokens_of,
     new_intervals,
 )
-from fastflow.performance.serving.analytic.mean_request import Request, pass_parts, request_of, total_time
+from fastflow.performance.serving.analytic.mean_request import Request, decoding_of, request_of
 from fastflow.performance.serving.analytic.open_loop import most_carried, open_loop_metrics
 from fastflow.performance.serving.analytic.queueing import SlotMetrics
 from fastflow.performance.serving.passes.step_time import Servers
@@ -152,9 +152,9 @@ def _prefill_share(
     times: PassTimes, batch: Batch, request: Request, metrics: SlotMetrics, requests: float
 ) -> float:
     """Return the share of iterations that compute prompts; requests: of a slot."""
-    parts = pass_parts(times, batch, request, metrics.running, 0.0, 0.0)
+    pass_s = decoding_of(times, batch, request, metrics.running).pass_s
     with_prompts = metrics.group.passes / metrics.group_size  # per request, as `added` and `passes`
     added = metrics.group.total / metrics.group_size
-    passes = max(0.0, metrics.makespan * metrics.busy / requests - added) / total_time(parts)
+    passes = max(0.0, metrics.makespan * metrics.busy / requests - added) / pass_s
     without_prompts = max(0.0, passes - with_prompts) if batch.mixes else passes
     return with_prompts / (with_prompts + without_prompts)

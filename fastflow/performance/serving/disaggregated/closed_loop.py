@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
-from fastflow.performance.serving.analytic.mean_request import group_of, pass_parts, room_of, total_time
+from fastflow.performance.serving.analytic.mean_request import NONE_DECODE, decoding_of, group_of, room_of
 from fastflow.performance.serving.analytic.queueing import last_passes
 from fastflow.performance.serving.disaggregated.pool_times import (
     HALVINGS,
@@ -49,7 +49,7 @@ def closed_loop_means(
     prompt = prompt_times(prefill, rate, varies, least)
     mean_transfer_s = mean_transfer_time(transfer, rate, prompt.group_size / prefill.batch.ranks)
     waiting = at_once / rate - away - prompt.prefill - mean_transfer_s - decoding_s
-    burst = group_of(prefill.times, prefill.batch, prefill.request, 0.0, max(1.0, rank_requests))
+    burst = group_of(prefill.times, prefill.batch, prefill.request, NONE_DECODE, max(1.0, rank_requests))
     share = at_once / requests
     admission, room = 0.0, 0.0
     if max_decoding < at_once and running > 0.999 * most:
@@ -125,7 +125,10 @@ def _prompts_alone(pool: Pool, at_once: float, varies: float, least: float) -> f
     """Return the rate of requests whose prompts only are computed [1/s]."""
     most = max(1.0, room_of(pool.batch, pool.request, 0.0) / pool.request.prompt)
     away = pool.batch.intake.round_trip_s
-    low, high = 0.0, pool.ranks * most / group_of(pool.times, pool.batch, pool.request, 0.0, most).total
+    low, high = (
+        0.0,
+        pool.ranks * most / group_of(pool.times, pool.batch, pool.request, NONE_DECODE, most).total,
+    )
     for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         prompt = prompt_times(pool, middle, varies, least)
@@ -140,5 +143,5 @@ def _prompts_alone(pool: Pool, at_once: float, varies: float, least: float) -> f
 def _last_decoding_time(pool: Pool, relative_range: float, decoding: float) -> float:
     """Return how long the last requests decode [s]: the longest of them, with half as many others."""
     rank = max(1.0, 0.5 * decoding / pool.ranks)
-    pass_s = total_time(pass_parts(pool.times, pool.batch, pool.request, rank, 0.0, 0.0))
+    pass_s = decoding_of(pool.times, pool.batch, pool.request, rank).pass_s
     return last_passes(pool.request, relative_range, decoding) * pass_s

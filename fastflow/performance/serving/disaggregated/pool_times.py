@@ -9,13 +9,13 @@ import numpy as np
 
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.analytic.mean_request import (
+    NONE_DECODE,
     Group,
     Request,
+    decoding_of,
     group_of,
     group_of_ranks,
-    pass_parts,
     room_of,
-    total_time,
 )
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.simulator.scheduler import Batch
@@ -92,7 +92,7 @@ def decoding_time(pool: Pool, requests: float) -> float:
     if pool.request.gaps == 0.0:
         return 0.0
     rank = max(1.0, requests / pool.ranks)
-    pass_s = total_time(pass_parts(pool.times, pool.batch, pool.request, rank, 0.0, 0.0))
+    pass_s = decoding_of(pool.times, pool.batch, pool.request, rank).pass_s
     busy = min(1.0, max(0.0, requests - 1.0) / pool.ranks)  # an iteration is running when it arrives
     return (pool.request.passes + 0.5 * busy) * pass_s
 
@@ -107,7 +107,7 @@ def prompt_times(pool: Pool, rate: float, varies: float, least: float) -> Prompt
     """
     unit_rate, ranks = rate / pool.units, float(pool.batch.ranks)
     most = ranks * max(1.0, room_of(pool.batch, pool.request, 0.0) / pool.request.prompt)
-    full = group_of(pool.times, pool.batch, pool.request, 0.0, most / ranks)
+    full = group_of(pool.times, pool.batch, pool.request, NONE_DECODE, most / ranks)
     load = unit_rate * full.total / most
     if load >= 0.999:
         return PromptTimes(np.inf, np.inf, full.completion, most, full.total, load)
@@ -129,7 +129,7 @@ def _group(pool: Pool, group_size: float) -> Group:
     """Return the times of prompts of a unit that are computed together."""
     rank = max(1.0, group_size / pool.batch.ranks)
     share = group_size / (rank * pool.batch.ranks)
-    return group_of_ranks(pool.times, pool.batch, pool.request, 0.0, rank, share)
+    return group_of_ranks(pool.times, pool.batch, pool.request, NONE_DECODE, rank, share)
 
 
 @lean_kernel
