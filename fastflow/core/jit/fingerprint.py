@@ -57,7 +57,8 @@ def _describe_code(code: CodeType, documentation: str | None, names: set[str]) -
 def _describe_value(value: Any, names: set[str]) -> str:
     """Return a text for a value that code uses; names: the attributes of modules that it may read."""
     if isinstance(value, Dispatcher):
-        return f"{value.targetoptions['_nrt']} {fingerprint(value.py_func)}"
+        options = [value.targetoptions[name] for name in ("_nrt", "forceinline")]
+        return f"{options} {fingerprint(value.py_func)}"
     if isinstance(value, FunctionType) and value.__module__.startswith(_PACKAGE):
         return fingerprint(value)
     if isinstance(value, ModuleType):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.jit import inlined_kernel, kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.analytic.mean_request import (
     Decoding,
@@ -31,7 +31,9 @@ _LENGTHS = 8  # intervals of the lengths of prompts
 _PLACES, _PLACES_OF_EQUAL = 8, 64  # places among prompts of unequal lengths; iterations of equal ones
 _MANY, _QUANTILES = 6.0, 7  # number of others from which on quantiles stand for all their numbers
 _LEAST = 1e-3  # least weight of a number of others
-_HALVINGS = 30  # of the range of times, for a quantile
+_STEPS = 40  # to a quantile, most of which take about 6
+_EXACT = 1e-9  # relative: of a quantile, or of the weight below it
+_LEAST_WIDTH = 1e-12  # of an interval, which may be a single time [s]
 _TIE = 1e-6  # share of requests on each side of the median, which may be between two intervals
 _NEAR_MEDIAN = 0.05  # share of requests on each side of the median, where its steepness is measured
 
@@ -51,6 +53,7 @@ class Intervals(NamedTuple):
     low: Floats  # [s]
     high: Floats  # [s]
     weight: Floats  # requests, in any unit
+    density: Floats  # weight of a second [1/s]
     used: Ints  # how many are in use; (1,)
 
 
@@ -58,7 +61,15 @@ class Intervals(NamedTuple):
 def new_intervals() -> Intervals:
     """Return room for intervals, none of which is in use."""
     low, high, weight = np.empty(INTERVALS), np.empty(INTERVALS), np.empty(INTERVALS)
-    return Intervals(low, high, weight, np.zeros(1, dtype=np.int64))
+    return Intervals(low, high, weight, np.empty(INTERVALS), np.zeros(1, dtype=np.int64))
+
+
+class _Point(NamedTuple):
+    """The distribution of times at one of them."""
+
+    time: float  # [s]
+    below: float  # weight of times below it
+    density: float  # of weight [1/s]
 
 
 class _Group(NamedTuple):
@@ -95,7 +106,7 @@ def add_even_groups(
             add_group(times, batch, request, even, weight * part, intervals)
 
 
-@lean_kernel
+@inlined_kernel
 def add_group(
     times: PassTimes, batch: Batch, request: Request, prompts: Prompts, weight: float, intervals: Intervals
 ) -> None:
@@ -112,7 +123,7 @@ def add_group(
         _add_places(times, batch, request, prompts, least, most, weight * (1.0 - share), intervals)
 
 
-@lean_kernel
+@inlined_kernel
 def _add_places(
     times: PassTimes,
     batch: Batch,
@@ -195,29 +206,37 @@ def add_random_groups(
         share *= mean / others
 
 
-@lean_kernel
+@inlined_kernel
 def _add_interval(intervals: Intervals, low: float, high: float, weight: float) -> None:
     """Add an interval of times."""
     row = intervals.used[0]
     if row < intervals.low.size:
         intervals.low[row], intervals.high[row], intervals.weight[row] = low, high, weight
+        intervals.density[row] = weight / max(high - low, _LEAST_WIDTH)
         intervals.used[0] += 1
 
 
 @lean_kernel
 def first_tokens_of(intervals: Intervals, waits: float, burst: float) -> FirstTokens:
-    """Return mean and median of all times.
+    """Return mean and median of all times, of which there is at least one.
 
     waits: what they add to the mean, and rarely to the median [s]; burst: sum of the burst's times with their
     weights.
     """
-    mean, weight = sum_of(intervals), _weight_of(intervals)
-    median = 0.5 * (_quantile(intervals, 0.5 - _TIE) + _quantile(intervals, 0.5 + _TIE))
-    low, high = _quantile(intervals, 0.5 - _NEAR_MEDIAN), _quantile(intervals, 0.5 + _NEAR_MEDIAN)
+    least, most = np.inf, 0.0
+    for row in range(intervals.used[0]):
+        least, most = min(least, intervals.low[row]), max(most, intervals.high[row])
+    weight = _weight_of(intervals)
+    start = _Point(least, 0.0, 0.0)
+    before = _quantile(intervals, (0.5 - _NEAR_MEDIAN) * weight, start, most)
+    low = _quantile(intervals, (0.5 - _TIE) * weight, before, most)
+    high = _quantile(intervals, (0.5 + _TIE) * weight, low, most)
+    after = _quantile(intervals, (0.5 + _NEAR_MEDIAN) * weight, high, most)
+    median = 0.5 * (low.time + high.time)
     return FirstTokens(
-        mean=mean / weight + waits,
+        mean=sum_of(intervals) / weight + waits,
         median=median,
-        width=max(high - median, median - low) / median,
+        width=max(after.time - median, median - before.time) / median,
         burst=burst / weight,
     )
 
@@ -241,44 +260,39 @@ def _weight_of(intervals: Intervals) -> float:
 
 
 @lean_kernel
-def _quantile(intervals: Intervals, share: float) -> float:
-    """Return the time below which a share of requests is [s]. Intervals change places."""
-    low, high = np.inf, 0.0
-    for row in range(intervals.used[0]):
-        low, high = min(low, intervals.low[row]), max(high, intervals.high[row])
-    least, undecided, decided = share * _weight_of(intervals), intervals.used[0], 0.0
-    for _ in range(_HALVINGS):
-        middle, below = 0.5 * (low + high), decided
-        for row in range(undecided):
-            start, stop = intervals.low[row], intervals.high[row]
-            if middle >= stop:
-                below += intervals.weight[row]
-            elif middle > start:
-                below += intervals.weight[row] * (middle - start) / (stop - start)
-        if below < least:
-            low = middle
+def _quantile(intervals: Intervals, least: float, start: _Point, high: float) -> _Point:
+    """Return the point of the distribution with some weight below it; start, high: points around it.
+
+    By Newton's method, which ends on a line of the distribution; otherwise the range is halved.
+    """
+    low, at = start.time, start
+    for _ in range(_STEPS):
+        on_line = at.time + (least - at.below) / at.density if at.density > 0.0 else high
+        time = on_line if low < on_line < high else 0.5 * (low + high)
+        at = _point_at(intervals, time)
+        if abs(at.below - least) <= _EXACT * least:
+            return at
+        if at.below < least:
+            low = time
         else:
-            high = middle
-        row = 0
-        while row < undecided:  # those outside of the range go behind the others
-            if low < intervals.high[row] and intervals.low[row] < high:
-                row += 1
-                continue
-            if intervals.high[row] <= low:
-                decided += intervals.weight[row]
-            undecided -= 1
-            _swap(intervals, row, undecided)
-    return high
+            high = time
+        if high - low <= _EXACT * high:
+            break
+    return _Point(high, least, 0.0)
 
 
-@lean_kernel
-def _swap(intervals: Intervals, row: int, other: int) -> None:
-    """Exchange two intervals."""
-    for column in (intervals.low, intervals.high, intervals.weight):
-        column[row], column[other] = column[other], column[row]
+@inlined_kernel
+def _point_at(intervals: Intervals, time: float) -> _Point:
+    """Return the point of the distribution at a time."""
+    below, density = 0.0, 0.0
+    for row in range(intervals.used[0]):
+        weight, part = intervals.weight[row], intervals.density[row] * (time - intervals.low[row])
+        below += min(weight, max(0.0, part))
+        density += intervals.density[row] if (part > 0.0) & (part < weight) else 0.0
+    return _Point(time, below, density)
 
 
-@lean_kernel
+@inlined_kernel
 def _completion(
     times: PassTimes, batch: Batch, request: Request, prompts: Prompts, group: _Group, deviation: float
 ) -> float:

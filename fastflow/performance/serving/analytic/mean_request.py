@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import lean_kernel
+from fastflow.core.jit import inlined_kernel, lean_kernel
 from fastflow.performance.serving.passes.step_time import (
     decode_line,
     head_time,
@@ -142,7 +142,7 @@ def request_of(times: PassTimes, batch: Batch, loads: Loads, point: int) -> Requ
     )
 
 
-@lean_kernel
+@inlined_kernel
 def decoding_of(times: PassTimes, batch: Batch, request: Request, requests: float) -> Decoding:
     """Return some requests of every rank that decode together."""
     if requests <= 0.0:
@@ -160,7 +160,7 @@ def decode_parts(times: PassTimes, batch: Batch, request: Request, requests: flo
     return parts_of_ranks(times, batch, request, decoding, 0.0, 0.0, 1.0)
 
 
-@lean_kernel
+@inlined_kernel
 def parts_of_ranks(
     times: PassTimes,
     batch: Batch,
@@ -217,7 +217,7 @@ def group_of(times: PassTimes, batch: Batch, request: Request, decoding: Decodin
     return group_of_ranks(times, batch, request, decoding, prompts, 1.0)
 
 
-@lean_kernel
+@inlined_kernel
 def group_of_ranks(
     times: PassTimes, batch: Batch, request: Request, decoding: Decoding, prompts: float, share: float
 ) -> Group:
@@ -240,7 +240,7 @@ def group_of_ranks(
     )
 
 
-@lean_kernel
+@inlined_kernel
 def _integer_group(
     times: PassTimes, batch: Batch, request: Request, decoding: Decoding, prompts: float, share: float
 ) -> Group:
