@@ -69,4 +69,6 @@ def feed_forward(size, kind):
         }  # fmt: skip
     if shared := size.get("shared_ffn"):
         found |= {"shared up": (h, shared), "shared gated": (h, shared), "shared down": (shared, h)}
+        if size.get("shared_gate"):
+            found["gate of shared"] = (h, 1)
     return found

@@ -27,7 +27,7 @@ from fastflow.performance.serving.analytic.first_tokens import (
     first_tokens_of,
     new_intervals,
 )
-from fastflow.performance.serving.analytic.mean_request import request_of
+from fastflow.performance.serving.analytic.mean_request import NONE_DECODE, request_of
 from fastflow.performance.serving.disaggregated.closed_loop import closed_loop_means
 from fastflow.performance.serving.disaggregated.open_loop import open_loop_means
 from fastflow.performance.serving.disaggregated.pool_times import Pool, PoolMeans, Transfer
@@ -161,7 +161,7 @@ def steady_disaggregated_point(
 def _first_tokens(pool: Pool, means: PoolMeans, intervals: Intervals) -> FirstTokens:
     """Return the times to first token of requests that arrive by themselves; pool: of prefill."""
     intervals.used[0] = 0
-    prompts = Prompts(0.0, means.group_size - 1.0, 0.0, 0.0)
+    prompts = Prompts(NONE_DECODE, means.group_size - 1.0, 0.0, 0.0)
     add_random_groups(pool.times, pool.batch, pool.request, prompts, 1.0, intervals)
     return first_tokens_of(intervals, means.queued, 0.0)
 

@@ -19,6 +19,8 @@ TOKENS = ("batch", "sequence")
 HIDDEN, HEADS, FEED_FORWARD, VOCABULARY = ("hidden",), ("heads",), ("feed_forward",), ("vocabulary",)
 Names = tuple[str, ...]
 DROPOUT_FLOP = 2.0  # compare, scale
+GATE_FLOP = 5.0
+"""Operations of a sigmoid and a product: negate, exponential, add, divide, multiply."""
 GRADIENT_SUM_MOVES = 3.0
 """The input of a residual branch has two gradients, which PyTorch's autograd adds in a separate kernel: two
 tensors in, a tensor out."""

@@ -21,6 +21,7 @@ PRE, SANDWICH, POST, PARALLEL, PARALLEL_NORMS = "pre", "sandwich", "post", "para
 NO_BIAS, OF_QKV, OF_ATTENTION, ALL = "none", "qkv", "attention", "all"
 DOCUMENTS, PREFERENCE = "model.document_length", "model.preference"
 TEACHER = "model.teacher."
+SHARED_GATE = "model.shared_gate"
 BEFORE = count("model.before", "tokens of each sequence that are in the KV cache before a pass", low=0)
 KERNELS = ("library", "flash1", "flash2")
 LOSSES = ("whole", "eager", "chunked", "fused", "cut")
@@ -169,6 +170,12 @@ STRUCTURE = (
         " or attention and feed-forward in parallel after one norm (parallel), or one each (parallel_norms)",
         (PRE, POST, SANDWICH, PARALLEL, PARALLEL_NORMS),
     ),
+    Column(
+        SHARED_GATE,
+        "bool",
+        "",
+        "true: the output of shared experts is multiplied by a gate of a number a token (Qwen's)",
+    ),
     Column("model.qk_norm", "bool", "", "true: the queries and keys of each head are normalised"),
     Column(
         "model.qk_norm_across_heads",
@@ -226,7 +233,7 @@ DEFAULTS: Mapping[str, Any] = {
     "model.heads": 32, "model.kv_heads": 0, "model.head_dim": 0, "model.value_dim": 0, "model.latent": 0,
     "model.query_latent": 0, "model.rotary": 0, "model.window": 0, "model.ffn": 0, "model.expert_ffn": 0,
     "model.experts": 0, "model.topk": 0, "model.expert_groups": 0, "model.topk_groups": 0,
-    "model.shared_ffn": 0, "model.power_law": 0.0, grouped_gemm.RANDOM.name: True,
+    "model.shared_ffn": 0, SHARED_GATE: False, "model.power_law": 0.0, grouped_gemm.RANDOM.name: True,
     grouped_gemm.CAPACITY.name: 0.0, grouped_gemm.PADDED.name: False,
     "model.density": 0.0, "model.index_heads": 0, "model.index_dim": 0, "model.index_topk": 0,
     "model.index_block": 0, "model.compression": 0, "model.output_latent": 0, "model.output_groups": 0,

@@ -10,12 +10,13 @@ from fastflow.core.tables import Inputs
 from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.transformer.building_blocks import (
     FEED_FORWARD,
+    GATE_FLOP,
     HIDDEN,
     TOKENS,
     activation,
     gemm,
 )
-from fastflow.physics.workload.models.transformer.dimensions import ALL, BEFORE, Sizes
+from fastflow.physics.workload.models.transformer.dimensions import ALL, BEFORE, SHARED_GATE, Sizes
 from fastflow.physics.workload.network import Node, PassCost, Size
 from fastflow.physics.workload.ops import elementwise, grouped_gemm, moe_passes
 from fastflow.physics.workload.recompute_modules import KEEPS_OUTPUT, MLP, MOE, MOE_ACT, SHARED_EXPERTS
@@ -24,6 +25,7 @@ _EXPERTS, _LATENT = ("experts",), ("expert_latent",)
 # products around experts that work in a latent space (Nemotron 3 Super's LatentMoE)
 _DOWN, _UP = "latent down", "latent up"
 _BIAS = "expert bias"
+_SCORE, _WEIGHT = "shared score", "shared weight"
 # Elements of 16 bits that frameworks move for an element of the experts' output, to add each expert's bias
 # times the router's weight, which is in fp32 (_apply_bias of TEGroupedMLP, megatron/core/transformer/moe/
 # experts.py, and of nemo_automodel/components/moe/layers.py). Forward: product 4 B, sum 10, concatenation 8,
@@ -158,6 +160,24 @@ def mixture(points: Inputs, size: Sizes, read: str) -> tuple[list[Node], tuple[s
     ]
     nodes, shared = in_module(MOE, nodes), []
     if np.any(size.shared_ffn):
-        shared = in_module(MOE | SHARED_EXPERTS, dense_nodes(points, size, size.shared_ffn, read, "shared "))
+        shared = dense_nodes(points, size, size.shared_ffn, read, "shared ")
+        if points[SHARED_GATE][0]:
+            shared = _weighted(size, read, shared)
+        shared = in_module(MOE | SHARED_EXPERTS, shared)
     routed = _UP if is_latent else "combine"
     return [*nodes, *shared], (routed, *(node.name for node in shared[-1:]))
+
+
+def _weighted(size: Sizes, read: str, nodes: list[Node]) -> list[Node]:
+    """Return the nodes of shared experts with a gate: the sigmoid of a token's number, which a product makes.
+
+    The gate commutes with the last product: before it no device has partial sums.
+    """
+    *others, down = nodes
+    weight = Node(
+        name=_WEIGHT, type=elementwise.TYPE, rows=size.tokens, cols=size.shared_ffn,
+        reads=(down.reads[0], _SCORE), cost=PassCost(2.0, GATE_FLOP, 4.0),
+        dims=Dims(TOKENS, (), FEED_FORWARD),
+    )  # fmt: skip
+    score = gemm(_SCORE, size, size.hidden, 1, read, (HIDDEN, ()))
+    return [*others, score, weight, down._replace(reads=(_WEIGHT,))]

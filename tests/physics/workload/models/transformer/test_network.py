@@ -258,6 +258,18 @@ def test_norms_over_all_heads_are_summed_by_tensor_parallel_devices(across, sums
     assert with_gains[0][0] - plain[0][0] == 2 * gains
 
 
+def test_a_gate_of_shared_experts_has_a_weight_a_column_and_no_exchange_of_its_own():
+    experts = {"pattern": "experts", "experts": 8, "topk": 2, "expert_ffn": 256, "shared_ffn": 512}
+    plain, gated = (parameters(points(shared_gate=gate, hidden=2048, **experts)) for gate in (False, True))
+    assert [after[0] - before[0] for before, after in zip(plain, gated, strict=True)] == [2 * 2048] * 2
+    layout = ("parallel.strategy=TP-8-d2", "parallel.sequence_parallel=false", "model.kv_heads=8")
+    given = [f"model.{key}={value}" for key, value in experts.items()]
+    without, with_gate = (
+        exchanges(*layout, *given, f"model.shared_gate={gate}") for gate in ("false", "true")
+    )
+    assert with_gate[("forward", "all-reduce along tp")] == without[("forward", "all-reduce along tp")]
+
+
 def test_context_parallelism_exchanges_keys_and_values():
     """Forward and again backward, where their gradients are summed too."""
     assert exchanges("parallel.strategy=TP-1-c4-d4", "model.kv_heads=8") == {

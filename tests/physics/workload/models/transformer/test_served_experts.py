@@ -5,6 +5,7 @@ import pytest
 
 from fastflow.performance.crossflow import predict
 from fastflow.physics.workload.models.transformer import serving_pass as served
+from fastflow.physics.workload.models.transformer.layer_pattern import KEY
 from tests.physics.workload.models.transformer.test_serving_pass import BASE, LATENT, MIXTURE, inputs_of
 
 __all__ = ["inputs_of"]  # a fixture
@@ -51,6 +52,26 @@ def test_keys_have_their_product_where_queries_are_not_latent(inputs_of):
     nodes = nodes_of(inputs_of, BASE | LATENT | {"query_latent": 0})
     assert nodes["key down"].cols == 128 + 32
     assert "query and key down" not in nodes
+
+
+def test_a_gate_of_shared_experts_weighs_what_their_last_product_reads(inputs_of):
+    plain, nodes = (nodes_of(inputs_of, BASE | MIXTURE | {"shared_gate": gate}) for gate in (False, True))
+    assert {*nodes} - {*plain} == {"shared score", "shared weight"}
+    assert [nodes["shared score"].inner, nodes["shared score"].cols] == [512, 1]
+    assert nodes["shared weight"].reads == ("shared gate", "shared score")
+    assert nodes["shared down"].reads == ("shared weight",)
+    assert nodes["shared score"].part == nodes["shared down"].part
+
+
+def test_gated_delta_nets_of_servers_have_a_product_for_their_two_numbers(inputs_of):
+    sizes = {"linear_heads": 8, "linear_key_heads": 4, "linear_key_dim": 64, "linear_value_dim": 64}
+    inputs = inputs_of(BASE | sizes, "tokens", 24, 1, 0) | {KEY: np.array(["gated_delta dense"])}
+    nodes = {node.name: node for layer in served.network(inputs).layers for node in layer.nodes}
+    columns = 2 * 4 * 64 + 2 * 8 * 64
+    assert [nodes[name].cols for name in ("mixer product", "decay and strength", "mixer in")] == [
+        columns, 16, columns
+    ]  # fmt: skip
+    assert nodes["decay and strength"].wide
 
 
 def exchanges(inputs_of, model, strategy, devices):

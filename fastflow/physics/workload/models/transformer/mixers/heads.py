@@ -14,6 +14,7 @@ from fastflow.physics.workload.graph import Dims
 from fastflow.physics.workload.models.attention import CACHED, prefill_cache, setup_kernels
 from fastflow.physics.workload.models.transformer.building_blocks import (
     DROPOUT_FLOP,
+    GATE_FLOP,
     HEADS,
     HIDDEN,
     TOKENS,
@@ -53,8 +54,6 @@ MASK_BYTES = 1.0
 scaled_masked_softmax.h)."""
 CORE_DIMS = Dims(("sequence",), (), HEADS, ("batch",))
 ALL_HEADS = Dims(TOKENS, (), HEADS)
-GATE_FLOP = 5.0
-"""Operations of a sigmoid and a product: negate, exponential, add, divide, multiply."""
 
 
 class Reach(NamedTuple):

@@ -8,11 +8,10 @@ and rotate queries and keys in its place (vllm-project/vllm@055e47c, models/bail
 from __future__ import annotations
 
 from fastflow.core.tables import Inputs
-from fastflow.physics.workload.models.transformer.building_blocks import HEADS, HIDDEN, gemm, norm
+from fastflow.physics.workload.models.transformer.building_blocks import GATE_FLOP, HEADS, HIDDEN, gemm, norm
 from fastflow.physics.workload.models.transformer.dimensions import RMS, Sizes
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 from fastflow.physics.workload.models.transformer.mixer import PROJECTION
-from fastflow.physics.workload.models.transformer.mixers.heads import GATE_FLOP
 from fastflow.physics.workload.models.transformer.mixers.linear import (
     MIXER_IN,
     OF_HEADS,

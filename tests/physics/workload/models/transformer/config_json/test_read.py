@@ -137,6 +137,8 @@ def test_the_library_is_what_the_files_say(compose, name):
         ("internlm2-20b", {"positions": 98304}),
         ("olmoe", {"experts": 64, "topk": 8, "qk_norm": True, "qk_norm_across_heads": True}),
         ("starcoder2-15b", {"biases": "all", "gated": False}),
+        ("qwen3-next-80b", {"shared_ffn": 512, "shared_gate": True, "output_gate": "full"}),
+        ("deepseek-v3", {"shared_experts": 1, "shared_gate": None}),
     ],
 )  # fmt: skip
 def test_what_files_say_of_layers(name, result):

@@ -14,6 +14,7 @@ from fastflow.physics.workload.models.transformer.json_fields import Fields
 from fastflow.physics.workload.models.transformer.layer_kind import LayerKind
 
 _INTERVAL = 4
+_SHARED = "shared_expert_intermediate_size"
 
 
 def delta_sizes(fields: Fields, known: Values) -> Values:
@@ -34,7 +35,12 @@ def delta_sizes(fields: Fields, known: Values) -> Values:
 
 def _next(fields: Fields, known: Values) -> Values:
     gate = FULL if fields.flag("attn_output_gate", default=True) else NO_GATE
-    return delta_sizes(fields, known) | {"output_gate": gate}
+    return delta_sizes(fields, known) | _shared_gate(fields, known) | {"output_gate": gate}
+
+
+def _shared_gate(fields: Fields, known: Values) -> Values:
+    """Return whether shared experts have a gate: Qwen's have, where there are any."""
+    return {"shared_gate": _SHARED in fields}
 
 
 def _linear_layers(fields: Fields, values: Values, kinds: list[LayerKind]) -> list[LayerKind]:
@@ -55,11 +61,12 @@ _NEXT = LLAMA._replace(
 TYPES = {
     **dict.fromkeys(
         (
-            "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text",
+            "qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text",
             "qwen2_5_omni_text", "qwen2_audio_text",
         ),
         _QWEN2,
     ),
+    "qwen2_moe": _QWEN2._replace(extra_fields=_shared_gate),
     **dict.fromkeys(
         (
             "qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text", "qwen3_omni_moe_text",
