@@ -213,6 +213,26 @@ SERVING: tuple[Column, ...] = (
         "true: iterations that only decode are captured graphs; false: the host launches the kernels of each"
         " iteration, server.eager_launch_time each (--enforce-eager of vLLM, --disable-cuda-graph of SGLang)",
     ),
+    count(
+        "server.cuda_graph_interval",
+        "captured graphs are of 1, 2 and 4 requests of a rank, and of multiples of this number; 1: of every"
+        " number",
+        high=1e6,
+    ),
+    count(
+        "server.cuda_graph_max_bs",
+        "requests of the largest captured graph; iterations that decode more have their kernels launched one"
+        " by one; 0: as many as run",
+        low=0,
+        high=1e6,
+    ),
+    Column(
+        "server.cuda_graph_padding",
+        "bool",
+        "",
+        "true: requests between the numbers of captured graphs are padded to the next one; false: the host"
+        " launches the kernels of their iterations (enable_padding of TensorRT-LLM's cuda_graph_config)",
+    ),
     _overhead(
         "server.first_use_time",
         "time that a server without a warm-up takes once, in the first iteration that prompts fill: its"

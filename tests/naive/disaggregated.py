@@ -3,7 +3,7 @@
 from math import floor
 
 from tests.naive.served_stages import pass_s
-from tests.naive.serving import line, plane, shared_s
+from tests.naive.serving import graph_size, line, plane, shared_s
 
 
 class Request:
@@ -92,10 +92,15 @@ def decode_time(times, server, batch):
             mean = sum(request.isl + request.made for request in requests) / len(requests)
             took = plane(times["requests"], times["context"], times["decode"], len(requests), mean)
             attention = max(attention, took)
-    rows = most * server["queries"]
-    layers = shared_s(times, [len(requests) * server["queries"] for requests in batch]) + attention
+    size = graph_size(server, most)
+    tokens = [len(requests) * server["queries"] for requests in batch]
+    rows = (size or most) * server["queries"]
+    mean = rows if len(batch) == 1 else sum(tokens) / len(tokens)
+    layers, head = shared_s(times, [rows], mean) + attention, line(times["tokens"], times["head"], rows)
+    late = 0.0 if size else max(0.0, server["launch_s"] - layers - head)
     return (
-        pass_s(server, layers, line(times["tokens"], times["head"], rows))
+        pass_s(server, layers, head)
+        + late
         + server["iteration_s"]
         + server["row_s"] * most
         + server["draft_s"]

@@ -19,12 +19,12 @@ def plane(rows, columns, table, y, x):
     return line(rows, [line(columns, list(row), x) for row in table], y)
 
 
-def shared_s(times, tokens):
-    """Return what all layers take but the core of attention [s]; tokens: of every rank.
+def shared_s(times, tokens, mean=None):
+    """Return what all layers take but the core of attention [s]; tokens: of every rank; mean: of experts.
 
     The fullest rank sets the pace, but experts have the tokens of all ranks.
     """
-    most, mean = max(tokens), sum(tokens) / len(tokens)
+    most, mean = max(tokens), sum(tokens) / len(tokens) if mean is None else mean
     without = [a - b for a, b in zip(times["shared"], times["experts"], strict=True)]
     return line(times["tokens"], without, most) + line(times["tokens"], times["experts"], mean)
 
@@ -172,6 +172,15 @@ def preempt(rank, server):
     return count
 
 
+def graph_size(server, requests):
+    """Return the requests of the graph that decodes some; None: the host launches the kernels."""
+    if not server["step"] or requests > server["largest"]:
+        return None
+    sizes = {1, 2, 4} | set(range(server["step"], requests + server["step"], server["step"]))
+    padded = min(size for size in sizes | {server["largest"]} if size >= requests)
+    return padded if server["pads"] or padded == requests or server["step"] == 1 else None
+
+
 def parts_of(times, server, batches):
     """Return what parts of an iteration take [s]; batches: what `compose` returned, of every rank."""
     rows = in_it = 0
@@ -190,7 +199,15 @@ def parts_of(times, server, batches):
             prefill += plane(times["chunk"], times["before"], table, more, request.found + request.computed)
         if decode + prefill > sum(slowest):
             slowest = decode, prefill
-    shared, head = shared_s(times, tokens), line(times["tokens"], times["head"], rows)
+    least = server["eager_s"]
+    mean = sum(tokens) / len(tokens)
+    if not any(more for _, more in batches):
+        size = graph_size(server, max(len(decoding) for decoding, _ in batches))
+        least = server["launch_s"] if size is None else 0.0
+        if size is not None:  # the fullest rank's; other ranks choose no further experts
+            rows, mean = size * server["queries"], mean if len(tokens) > 1 else size * server["queries"]
+            tokens = [rows]
+    shared, head = shared_s(times, tokens, mean), line(times["tokens"], times["head"], rows)
     layers = shared + sum(slowest)
     return {
         "shared": shared + pass_s(server, layers, head) - layers - head,
@@ -198,7 +215,7 @@ def parts_of(times, server, batches):
         "decode": slowest[0],
         "prefill": slowest[1],
         "host": server["iteration_s"] + server["row_s"] * in_it,
-        "launches": max(0.0, server["eager_s"] - layers - head) if any(more for _, more in batches) else 0.0,
+        "launches": max(0.0, least - layers - head),
         "draft": server["draft_s"] if any(decoding for decoding, _ in batches) else 0.0,
     }
 

@@ -63,7 +63,7 @@ def run(isl, osl, concurrency=0, arrivals=None, figures=FIGURES, overrides=("ser
     tables = {name: getattr(times, name).tolist() for name in times._fields}
     tables |= {name: tables[name][0] for name in _TABLES}
     columns = scenario.servers._asdict()
-    columns |= columns["host"]._asdict() | columns["intake"]._asdict()
+    columns |= columns["host"]._asdict() | columns["intake"]._asdict() | columns["graph"]._asdict()
     pipeline = columns["pipeline"]
     columns |= {"in_flight": pipeline.in_flight, "widest": pipeline.widest, "last": pipeline.last}
     server = {name: column[0] for name, column in columns.items() if isinstance(column, np.ndarray)}

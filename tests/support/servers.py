@@ -3,6 +3,7 @@
 import numpy as np
 
 from fastflow.core.jit import lean_kernel
+from fastflow.performance.serving.passes.captured_graphs import Graphs
 from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import Loads, lengths_sent
@@ -16,7 +17,7 @@ PLAIN = {
     "most": 1024, "capacity": 1_000_000, "mixes": False, "chunks": True, "reserves": False, "per_pass": 1.0,
     "queries": 1, "draft_s": 0.0, "in_flight": 1.0, "widest": 0.0, "last": 1.0, "eager_s": 0.0,
     "first_use_s": 0.0, "ahead": False, "interval": 1, "balances": False, "timeout": 50, "wait_iterations": 0,
-    "wait_tokens": 0.0, "round_trip_s": 0.0,
+    "wait_tokens": 0.0, "round_trip_s": 0.0, "step": 1, "largest": 1 << 40, "pads": True, "launch_s": 0.0,
 }  # fmt: skip
 LOAD = {
     "isl": 1024.0, "osl": 1024.0, "relative_range": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
@@ -32,7 +33,7 @@ def columns(cls, defaults, rows):
 
 
 def servers(*rows):
-    tables = {"host": Hosts, "intake": Intakes, "pipeline": Pipelines}
+    tables = {"host": Hosts, "intake": Intakes, "graph": Graphs, "pipeline": Pipelines}
     nested = {name: columns(table, PLAIN, rows) for name, table in tables.items()}
     return columns(Servers, PLAIN | dict.fromkeys(nested, 0), rows)._replace(**nested)
 
@@ -88,6 +89,7 @@ def likely(random):
         "queries": 1 if per_pass == 1.0 else int(np.ceil(per_pass)) + int(random.integers(2)),
         "draft_s": 0.0 if per_pass == 1.0 else 1e-3,
     }
+    server["step"] = 1 if server["row_s"] else 8  # without a draw, which would change the others
     load = {
         "isl": isl,
         "osl": osl,

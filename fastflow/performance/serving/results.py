@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons, no_reasons
 from fastflow.core.reasons.forms import out_of_range, stalled
-from fastflow.core.tables import Columns, Floats, Ints, Texts, take
+from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
@@ -17,6 +17,7 @@ from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overload import OVERLOAD, overload
+from fastflow.performance.serving.passes.captured_graphs import captured_sizes
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LONG
@@ -81,15 +82,24 @@ def _scaled(pass_: _Pass, factor: Floats) -> _Pass:
 
 def decode_pass(scenario: ServingScenario, requests: Floats, context: Floats) -> _Pass:
     """Return a pass that decodes some requests of a rank, at the pace of the slowest stage; (points,)."""
-    rows, pipeline = requests * scenario.servers.queries, scenario.servers.pipeline
+    padded, pipeline = captured_sizes(scenario.servers.graph, requests), scenario.servers.pipeline
+    rows = np.where(padded > 0.0, padded, requests) * scenario.servers.queries
     tokens, head = _read_part(scenario, TOKENS_PART, rows), _read_part(scenario, HEAD_PART, rows)
     core = _read_part(scenario, DECODE, requests, context)
     layers = tokens.time + core.time
     slowest = np.maximum(pipeline.widest * layers, pipeline.last * layers + head.time)
-    total = _sum(tokens, head, core)
+    total = _launched(scenario, _sum(tokens, head, core), padded > 0.0)
     waits = (pipeline.in_flight > 1.0) & (pipeline.in_flight * slowest > total.time)
     time = np.where(waits, pipeline.in_flight * slowest, total.time)
     return total._replace(time=time, stall=time - total.time)
+
+
+def _launched(scenario: ServingScenario, decode: _Pass, is_captured: Bools) -> _Pass:
+    """Return a pass with the time that the host's launches take beyond it, where no captured graph has it."""
+    least_s = np.where(is_captured, 0.0, scenario.servers.graph.launch_s)
+    late, by = np.maximum(least_s - decode.time, 0.0), decode.by.copy()
+    by[:, scenario.passes.limiters.index("launch")] += late
+    return decode._replace(time=decode.time + late, by=by)
 
 
 def prompt_passes(scenario: ServingScenario, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
-from fastflow.performance.serving.host_launches import eager_s, with_launches
+from fastflow.performance.serving.host_launches import eager_s, graphs_of
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
 from fastflow.performance.serving.kv_cache import Cache, Room, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
@@ -124,7 +124,6 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     }
     first, server = unique_rows([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
-    passes, server = with_launches(inputs, passes, server)
     passes, server, encoder = _with_towers(inputs, layouts, passes, server, prefills)
     load = _loads(inputs, layouts, isl, osl)
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)
@@ -336,6 +335,7 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
             inputs["server.first_use_time"],
         ),
         intake=_intakes(inputs),
+        graph=graphs_of(inputs, points.passes, server),
         budget=inputs["server.max_num_batched_tokens"],
         most=np.maximum(np.minimum(inputs["server.max_num_seqs"], limit), 1),
         capacity=capacity,

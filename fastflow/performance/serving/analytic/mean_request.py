@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import inlined_kernel, lean_kernel
+from fastflow.performance.serving.passes.captured_graphs import captured_size
 from fastflow.performance.serving.passes.step_time import (
     decode_line,
     head_time,
@@ -175,12 +176,19 @@ def parts_of_ranks(
     prompts, tokens: of the fullest rank; share: those of all ranks, mean, over these.
     """
     requests, decode = decoding.requests, decoding.attention_s
-    rows = requests * batch.queries
-    first = request.first_chunk_s if tokens > 0.0 else 0.0
-    shared = shared_time(times, batch.times, rows + tokens, rows + tokens * share)
+    first, least_s, padded = 0.0, 0.0, requests
+    if tokens > 0.0:
+        first, least_s = request.first_chunk_s, batch.host.eager_s
+    elif requests > 0.0:
+        padded = captured_size(batch.graph, requests)
+        if padded == 0.0:
+            least_s, padded = batch.graph.launch_s, requests
+    rows = padded * batch.queries
+    mean = rows if batch.ranks == 1 else requests * batch.queries
+    shared = shared_time(times, batch.times, rows + tokens, mean + tokens * share)
     head = head_time(times, batch.times, rows + prompts)
     prefill = max(0.0, request.attention_s * tokens / request.prompt + first)
-    late = max(0.0, batch.host.eager_s - shared - head - decode - prefill) if tokens > 0.0 else 0.0
+    late = max(0.0, least_s - shared - head - decode - prefill)
     return Parts(
         shared=shared + stall_time(batch.pipeline, shared + decode + prefill, head),
         head=head,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.performance.serving.passes.captured_graphs import Graphs
 from fastflow.performance.serving.passes.interpolate import (
     interpolate_1d,
     interpolate_2d,
@@ -62,6 +63,7 @@ class Servers(NamedTuple):
     slots: Ints  # pipeline stages: batches in flight, 1 without
     host: Hosts
     intake: Intakes
+    graph: Graphs
     budget: Ints  # most tokens of an iteration on a rank
     most: Ints  # most requests in flight on a rank
     capacity: Ints  # tokens that the cache of a rank holds

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats
+from fastflow.performance.serving.passes.captured_graphs import captured_size
 from fastflow.performance.serving.passes.step_time import (
     Pipeline,
     decode_line,
@@ -56,6 +57,7 @@ class _FixedTimes(NamedTuple):
     shared: float
     head: float
     total: float  # with the host and draft tokens
+    least_s: float  # that launches of its kernels take, attention included; 0 with a captured graph [s]
 
 
 class _Attention(NamedTuple):
@@ -69,7 +71,7 @@ class _DecodeSteps(NamedTuple):
     """Iterations without prompts that decode the same requests."""
 
     decode: float  # attention's time in the first iteration [s]
-    slope: float  # increase in each further iteration [s]
+    increase: float  # of an iteration's time in each further one [s]
     passes: int
 
 
@@ -113,11 +115,19 @@ def step(
     sizes = _sizes(batch, ranks)
     if sizes.tokens == 0:
         return Step(0, 0.0, 0.0)
-    shared = shared_time(times, batch.times, float(sizes.tokens), sizes.mean)
-    head = head_time(times, batch.times, float(sizes.rows))
+    tokens, mean, rows = float(sizes.tokens), sizes.mean, float(sizes.rows)
+    least_s = batch.host.eager_s
+    if not has_prompts:
+        padded = captured_size(batch.graph, float(sizes.decoding))
+        least_s = batch.graph.launch_s if padded == 0.0 else 0.0
+        if padded > 0.0:
+            tokens = rows = padded * batch.queries
+            mean = tokens if batch.ranks == 1 else mean
+    shared = shared_time(times, batch.times, tokens, mean)
+    head = head_time(times, batch.times, rows)
     host = batch.host.iteration_s + batch.host.row_s * sizes.requests
     draft = batch.draft_s if sizes.decoding else 0.0
-    fixed = _FixedTimes(shared, head, shared + head + host + draft)
+    fixed = _FixedTimes(shared, head, shared + head + host + draft, least_s)
     if has_prompts:
         attention = _attention(times, batch, requests, ranks)
         steps = _DecodeSteps(attention.decode, 0.0, 1)
@@ -126,9 +136,9 @@ def step(
         steps = _decode_steps(times, batch, requests, ranks, fixed, span)
     decode, count = steps.decode, steps.passes
     layers = shared + decode + attention.prefill
-    late = max(0.0, batch.host.eager_s - layers - head) if has_prompts else 0.0
+    late = max(0.0, least_s - layers - head)
     stall = stall_time(batch.pipeline, layers, head)
-    increase = steps.slope * _steepness(batch.pipeline, layers, head)
+    increase = steps.increase
     # iteration i takes `i * increase` more than the first: sums over i, and over its square
     sum_i, sum_squares = 0.5 * count * (count - 1), count * (count - 1) * (2 * count - 1) / 6.0
     first_s = fixed.total + decode + attention.prefill + stall + late
@@ -201,9 +211,15 @@ def _decode_steps(
     steepness = _steepness(batch.pipeline, layers, fixed.head)
     while count > 1 and _steepness(batch.pipeline, layers + slope * (count - 1), fixed.head) != steepness:
         count = (count + 1) // 2 if count > 2 else 1
-    first = fixed.total + value + stall_time(batch.pipeline, layers, fixed.head)
+    late = max(0.0, fixed.least_s - layers - fixed.head)
+    increase = slope * steepness
+    if late > 0.0:  # launches take the time of all kernels, until attention takes longer
+        if slope > 0.0:
+            count = min(count, int(min(late / slope, 1e15)) + 1)
+        increase -= slope
+    first = fixed.total + value + stall_time(batch.pipeline, layers, fixed.head) + late
     arrival = min(next_arrival(batch, requests, ranks, span.now), span.until)
-    return _DecodeSteps(value, slope, _steps_before(arrival - span.now, first, slope * steepness, count))
+    return _DecodeSteps(value, increase, _steps_before(arrival - span.now, first, increase, count))
 
 
 @lean_kernel

@@ -15,6 +15,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
+from fastflow.performance.serving.passes.captured_graphs import Graph
 from fastflow.performance.serving.passes.step_time import Host, Intake, Pipeline, Servers
 from fastflow.performance.serving.requests.load import cached_tokens
 
@@ -40,6 +41,7 @@ class Batch(NamedTuple):
     reserves: bool
     host: Host
     intake: Intake
+    graph: Graph
     draft_s: float
     pipeline: Pipeline
     is_closed: bool  # loop
@@ -114,6 +116,12 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
             servers.intake.wait_iterations[point],
             servers.intake.wait_tokens[point],
             servers.intake.round_trip_s[point],
+        ),
+        graph=Graph(
+            servers.graph.step[point],
+            servers.graph.largest[point],
+            servers.graph.pads[point],
+            servers.graph.launch_s[point],
         ),
         draft_s=servers.draft_s[point],
         pipeline=Pipeline(

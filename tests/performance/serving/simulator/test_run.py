@@ -78,6 +78,12 @@ def random_intake(random):
         "trip": {"round_trip_s": 10.0 ** random.uniform(-4.0, 0.0)},
         "eager": {"eager_s": 10.0 ** random.uniform(-3.5, -1.5)},
         "first use": {"first_use_s": 10.0 ** random.uniform(-3.0, 0.0)},
+        "graphs": {
+            "step": int(random.choice([0, 1, 3, 8])),
+            "largest": int(random.choice([1, 3, 9, 1 << 40])),
+            "pads": bool(random.integers(2)),
+            "launch_s": float(random.choice([0.0, 1e-3, 5e-3, 2e-2])),
+        },
     }
     drawn = random.random(len(rare)) < 1.0 / 3.0
     found = [fields for fields, is_drawn in zip(rare.values(), drawn, strict=True) if is_drawn]
