@@ -221,8 +221,8 @@ SERVING: tuple[Column, ...] = (
     ),
     count(
         "server.cuda_graph_max_bs",
-        "requests of the largest captured graph; iterations that decode more have their kernels launched one"
-        " by one; 0: as many as run",
+        "most requests of a captured graph; iterations that need a larger one have their kernels launched one"
+        " by one; 0: any number",
         low=0,
         high=1e6,
     ),

@@ -177,8 +177,10 @@ def graph_size(server, requests):
     if not server["step"] or requests > server["largest"]:
         return None
     sizes = {1, 2, 4} | set(range(server["step"], requests + server["step"], server["step"]))
-    padded = min(size for size in sizes | {server["largest"]} if size >= requests)
-    return padded if server["pads"] or padded == requests or server["step"] == 1 else None
+    captured = [size for size in sizes if requests <= size <= server["largest"]]
+    if not captured or not (server["pads"] or min(captured) == requests):
+        return None
+    return min(captured)
 
 
 def parts_of(times, server, batches):

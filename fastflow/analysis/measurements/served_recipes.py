@@ -10,7 +10,8 @@ name is of a row if the row has all of its words: of its server, version, model,
   more; *prompt*: those of the longest prompt, of each request's verified tokens, and 64 more; both in whole
   64s; *spare*: the longest prompt, a token of each request and 1,500 more; *twice*: twice the longest prompt;
 - *drafts=N*: N tokens are drafted, with the mean acceptance length of `ACCEPTED`;
-- *rounds=N*: requests in all, over those in flight.
+- *rounds=N*: requests in all, over those in flight;
+- *graphs=batch*: captured graphs decode at most as many requests as a rank has in flight.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from fastflow.core.tables import Ints
 
 TENSOR, EXPERT, DATA = LAYOUTS = ("tp", "ep", "dp")
 OF_LOAD, OF_PROMPT, OF_SPARE, OF_TWO = BUDGETS = ("load", "prompt", "spare", "twice")
-ALLOWED = {"experts": LAYOUTS, "budget": BUDGETS}
+GRAPHS, OF_BATCH = "graphs", "batch"
+ALLOWED = {"experts": LAYOUTS, "budget": BUDGETS, GRAPHS: (OF_BATCH,)}
 DRAFTS, ROUNDS = "drafts", "rounds"
 """Settings that are no inputs, and their values; the last two have whole numbers."""
 ACCEPTED = {1: 1.6, 2: 1.9}

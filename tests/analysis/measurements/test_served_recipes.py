@@ -18,8 +18,8 @@ def settings(text):
 
 
 def test_texts_are_settings():
-    assert settings("budget=prompt experts=dp rounds=10 server.block_size=64") == {
-        "budget": "prompt", "experts": "dp", "rounds": "10", "server.block_size": "64",
+    assert settings("budget=prompt experts=dp rounds=10 graphs=batch server.block_size=64") == {
+        "budget": "prompt", "experts": "dp", "rounds": "10", "graphs": "batch", "server.block_size": "64",
     }  # fmt: skip
 
 
@@ -35,6 +35,7 @@ def test_drafts_are_accepted_as_assumed(tokens, accepted):
         ("budget=half", "budget=load or budget=prompt or budget=spare or budget=twice"),
         ("experts=all", "experts=tp or experts=ep or experts=dp"),
         ("drafts=few", "drafts=... or rounds=..."),
+        ("graphs=all", "graphs=batch"),
         ("rounds", "drafts=... or rounds=..."),
         ("layout=tp", "KEY=VALUE, or experts=..."),
     ],

@@ -21,6 +21,8 @@ from fastflow.analysis.measurements.served_recipes import (
     BUDGETS,
     DATA,
     EXPERT,
+    GRAPHS,
+    OF_BATCH,
     RANKED,
     TENSOR,
     UNRANKED,
@@ -154,6 +156,8 @@ class ServedPoints(ServedRuns):
         for rule in BUDGETS:
             budget = np.where(rules == rule, budget_of(rule, longest, requests, drafts), budget)
         self._replace_input("server.max_num_batched_tokens", budget, rules != "")
+        bounded = np.array([settings.get(GRAPHS) == OF_BATCH for settings in self.settings])
+        self._replace_input("server.cuda_graph_max_bs", requests, bounded)
         rounds = np.array([int(settings.get("rounds", 0)) for settings in self.settings])
         self._replace_input("serve.num_requests", rounds * self._values("serve.concurrency"), rounds > 0)
 

@@ -50,7 +50,8 @@ def captured_size(graph: Graph, requests: float) -> float:
         size = whole
     elif whole <= _NEXT:
         size = min(size, float(_NEXT))
-    size = min(size, float(graph.largest))
+    if size > graph.largest:
+        return 0.0
     return float(size) if graph.pads or size == whole else 0.0
 
 
@@ -59,7 +60,8 @@ def captured_sizes(graphs: Graphs, requests: Floats) -> Floats:
     step, whole = np.maximum(graphs.step, 1), np.ceil(requests - _ROUNDING)
     multiple = np.ceil(whole / step) * step
     size = np.where(whole <= _SINGLE, whole, np.where(whole <= _NEXT, np.minimum(multiple, _NEXT), multiple))
-    size = np.minimum(size, graphs.largest)
-    has_graph = (graphs.step > 0) & (requests <= graphs.largest) & (graphs.pads | (size == whole))
-    sizes: Floats = np.where(graphs.step == 1, requests, size)
-    return np.where(has_graph | ((graphs.step == 1) & (requests <= graphs.largest)), sizes, 0.0)
+    exact = graphs.step == 1
+    size = np.where(exact, requests, size)
+    has_graph = (graphs.step > 0) & (size <= graphs.largest) & (graphs.pads | exact | (size == whole))
+    sizes: Floats = np.where(has_graph, size, 0.0)
+    return sizes
