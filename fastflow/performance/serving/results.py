@@ -83,7 +83,7 @@ def _scaled(pass_: _Pass, factor: Floats) -> _Pass:
 def decode_pass(scenario: ServingScenario, requests: Floats, context: Floats) -> _Pass:
     """Return a pass that decodes some requests of a rank, at the pace of the slowest stage; (points,)."""
     padded, pipeline = captured_sizes(scenario.servers.graph, requests), scenario.servers.pipeline
-    rows = np.where(padded > 0.0, padded, requests) * scenario.servers.queries
+    rows = 1.0 * np.where(padded > 0.0, padded, requests) * scenario.servers.queries
     tokens, head = _read_part(scenario, TOKENS_PART, rows), _read_part(scenario, HEAD_PART, rows)
     core = _read_part(scenario, DECODE, requests, context)
     layers = tokens.time + core.time
