@@ -179,7 +179,7 @@ def test_products_of_any_size_keep_to_every_limit(compose, chip, seed):
 POOLS = (
     "model=llama3_8b", "system=dgx_h100", "serve=disaggregated", "server=vllm", "serve.prefill.devices=4",
     "serve.prefill.strategy=TP-1-d4", "parallel.strategy=TP-1-d4", "serve.concurrency=64", "serve.isl=1024",
-    "serve.osl=128",
+    "serve.osl=128", "server.cuda_graph_interval=1",
 )  # fmt: skip
 PREFILL_LIMIT = "serve.prefill.power_limit"
 OTHER_CHIP = "serve.prefill.chip=l40s"

@@ -16,7 +16,7 @@ from tests.naive import serving as naive
 
 POINT = (
     "model=llama3_8b", "chip=h100_sxm", "parallel.strategy=TP-1", "system.devices=1",
-    "server.eager_launch_time='0 s'",
+    "server.eager_launch_time='0 s'", "server.cuda_graph_interval=1",
 )  # fmt: skip
 FIGURES = {"step_overhead": 4e-3, "step_overhead_per_request": 0.15e-3, "request_overhead": 45e-3}
 """Figures of the measured server's host [s]."""

@@ -61,7 +61,7 @@ _NEXT = LLAMA._replace(
 TYPES = {
     **dict.fromkeys(
         (
-            "qwen2", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text",
+            "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text",
             "qwen2_5_omni_text", "qwen2_audio_text",
         ),
         _QWEN2,
