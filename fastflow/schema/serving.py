@@ -12,6 +12,7 @@ ALL_REDUCE_BACKENDS = ("nccl", "custom", "trtllm")
 AUTO, MOE_BACKEND, MOE_LIBRARY = "auto", "server.moe_backend", "server.moe_library"
 BESIDE_TOKENS, REDUNDANT = "server.shared_experts_stream_tokens", "server.redundant_experts"
 CUDA_GRAPHS = "server.cuda_graphs"
+TWO_BATCHES = "server.two_batch_overlap"
 
 
 def _length(name: str, meaning: str) -> Column:
@@ -319,6 +320,13 @@ SERVING: tuple[Column, ...] = (
         " model.experts + this number of experts (ep_num_redundant_experts of SGLang); 0: none",
         low=0,
         high=1e6,
+    ),
+    Column(
+        TWO_BATCHES,
+        "bool",
+        "",
+        "true: where attention ranks share experts, half of an iteration is computed while the tokens of the"
+        " other half are dispatched or combined (--enable-two-batch-overlap of SGLang, --enable-dbo of vLLM)",
     ),
     count(
         BESIDE_TOKENS,

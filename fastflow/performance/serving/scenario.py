@@ -26,6 +26,7 @@ from fastflow.performance.serving.requests.lengths import (
 )
 from fastflow.performance.serving.requests.load import Loads
 from fastflow.performance.serving.slo import PERCENTILE
+from fastflow.performance.serving.two_batches import with_two_batches
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
@@ -124,6 +125,7 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     }
     first, server = unique_rows([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
+    passes, server = with_two_batches(inputs, layouts.ranks, passes, server)
     passes, server, encoder = _with_towers(inputs, layouts, passes, server, prefills)
     load = _loads(inputs, layouts, isl, osl)
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)

@@ -260,25 +260,25 @@ def _weight_of(intervals: Intervals) -> float:
 
 
 @lean_kernel
-def _quantile(intervals: Intervals, least: float, start: _Point, high: float) -> _Point:
-    """Return the point of the distribution with some weight below it; start, high: points around it.
+def _quantile(intervals: Intervals, weight: float, start: _Point, high: float) -> _Point:
+    """Return the point of the distribution with a weight below it; start, high: points around it.
 
     By Newton's method, which ends on a line of the distribution; otherwise the range is halved.
     """
     low, at = start.time, start
     for _ in range(_STEPS):
-        on_line = at.time + (least - at.below) / at.density if at.density > 0.0 else high
+        on_line = at.time + (weight - at.below) / at.density if at.density > 0.0 else high
         time = on_line if low < on_line < high else 0.5 * (low + high)
         at = _point_at(intervals, time)
-        if abs(at.below - least) <= _EXACT * least:
+        if abs(at.below - weight) <= _EXACT * weight:
             return at
-        if at.below < least:
+        if at.below < weight:
             low = time
         else:
             high = time
         if high - low <= _EXACT * high:
             break
-    return _Point(high, least, 0.0)
+    return _Point(high, weight, 0.0)
 
 
 @inlined_kernel
