@@ -20,8 +20,8 @@ KEYS = [
     "a.b.c",
     "tech@mem", "method", "measurements", "requests", "arrivals", "tiling.samples", "parallel.hidden",
     "parallel.layers", "client", "server.moe_backend", "server.eager_launch_time", "serve.first_token",
-    "server.redundant_experts", "server.cuda_graphs", "server.cuda_graph_interval", "server.cuda_graph_max_bs",
-    "server.two_batch_overlap",
+    "server.redundant_experts", "server.cuda_graphs", "server.cuda_graph_interval",
+    "server.cuda_graph_max_bs", "server.two_batch_overlap",
 ]  # fmt: skip
 VALUES = [
     "n7", "n12", "hbm3", "gemm", "lstm_lm", "a100", "pathfinding", "torus", "d512", "auto", "d7",
