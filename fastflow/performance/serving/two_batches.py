@@ -3,7 +3,7 @@
 Servers whose attention ranks share experts cut an iteration in two (`enable_two_batch_overlap` of SGLang,
 `enable_dbo` of vLLM; DeepSeek-V3, arXiv:2412.19437, section 3.4). While tokens of one half are dispatched or
 combined, the other half computes: an iteration takes twice the longer of both. Weights are read twice. The
-core of attention, which is timed apart, hides nothing, so that the estimate is cautious where it is long.
+core of attention, which is timed separately, hides nothing: the estimate is cautious where it is long.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.analytic.mean_request import (
     Decoding,
     Request,
-    beside_prompts,
+    mixed_with_prompts,
     parts_of_ranks,
     room_of,
     total_time,
@@ -135,7 +135,7 @@ def _add_places(
     intervals: Intervals,
 ) -> None:
     """Add the times of a prompt at any position on its rank; on_rank, on_fullest: prompts of ranks."""
-    mixed = beside_prompts(batch, prompts.decoding)
+    mixed = mixed_with_prompts(batch, prompts.decoding)
     room = room_of(batch, request, mixed.requests)
     varies = request.half_range > 1e-6
     places, bins, full_s = 1, _LENGTHS if varies else 1, 0.0

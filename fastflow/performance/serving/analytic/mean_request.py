@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import inlined_kernel, lean_kernel
-from fastflow.performance.serving.passes.captured_graphs import captured_size
+from fastflow.performance.serving.passes.captured_graphs import Decoded, decoded
 from fastflow.performance.serving.passes.step_time import (
     decode_line,
     head_time,
@@ -148,16 +148,15 @@ def decoding_of(times: PassTimes, batch: Batch, request: Request, requests: floa
     """Return some requests of every rank that decode together."""
     if requests <= 0.0:
         return NONE_DECODE
-    attention_s = decode_line(times, batch.times, requests, request.context).seconds
-    decoding = Decoding(requests, attention_s, 0.0)
-    pass_s = total_time(parts_of_ranks(times, batch, request, decoding, 0.0, 0.0, 1.0))
-    return Decoding(requests, attention_s, pass_s)
+    parts = decode_parts(times, batch, request, requests)
+    return Decoding(requests, parts.decode, total_time(parts))
 
 
-@lean_kernel
+@inlined_kernel
 def decode_parts(times: PassTimes, batch: Batch, request: Request, requests: float) -> Parts:
     """Return the times of an iteration in which some requests of every rank decode."""
-    decoding = decoding_of(times, batch, request, requests)
+    attention_s = decode_line(times, batch.times, requests, request.context).seconds
+    decoding = Decoding(requests, attention_s, 0.0)
     return parts_of_ranks(times, batch, request, decoding, 0.0, 0.0, 1.0)
 
 
@@ -176,19 +175,16 @@ def parts_of_ranks(
     prompts, tokens: of the fullest rank; share: those of all ranks, mean, over these.
     """
     requests, decode = decoding.requests, decoding.attention_s
-    first, least_s, padded = 0.0, 0.0, requests
+    first, decodes = 0.0, Decoded(requests, requests, 0.0)
     if tokens > 0.0:
-        first, least_s = request.first_chunk_s, batch.host.eager_s
+        first, decodes = request.first_chunk_s, Decoded(requests, requests, batch.host.eager_s)
     elif requests > 0.0:
-        padded = captured_size(batch.graph, requests)
-        if padded == 0.0:
-            least_s, padded = batch.graph.launch_s, requests
-    rows = padded * batch.queries
-    mean = rows if batch.ranks == 1 else requests * batch.queries
+        decodes = decoded(batch.graph, batch.ranks, requests, requests)
+    rows, mean = decodes.requests * batch.queries, decodes.mean * batch.queries
     shared = shared_time(times, batch.times, rows + tokens, mean + tokens * share)
     head = head_time(times, batch.times, rows + prompts)
     prefill = max(0.0, request.attention_s * tokens / request.prompt + first)
-    late = max(0.0, least_s - shared - head - decode - prefill)
+    late = max(0.0, decodes.least_s - shared - head - decode - prefill)
     return Parts(
         shared=shared + stall_time(batch.pipeline, shared + decode + prefill, head),
         head=head,
@@ -214,7 +210,7 @@ def room_of(batch: Batch, request: Request, decoding: float) -> float:
 
 
 @lean_kernel
-def beside_prompts(batch: Batch, decoding: Decoding) -> Decoding:
+def mixed_with_prompts(batch: Batch, decoding: Decoding) -> Decoding:
     """Return the requests that decode in iterations with prompts: none where prompts have their own."""
     return decoding if batch.mixes else NONE_DECODE
 
@@ -252,7 +248,7 @@ def group_of_ranks(
 def _integer_group(
     times: PassTimes, batch: Batch, request: Request, decoding: Decoding, prompts: float, share: float
 ) -> Group:
-    mixed = beside_prompts(batch, decoding)
+    mixed = mixed_with_prompts(batch, decoding)
     room = room_of(batch, request, mixed.requests)
     tokens = prompts * request.prompt
     passes = _mean_ceiling(tokens / room, request.half_range * request.prompt / room * np.sqrt(prompts))

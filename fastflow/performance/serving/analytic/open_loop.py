@@ -194,7 +194,7 @@ def _bracket(times: PassTimes, batch: Batch, request: Request, rate: float, max_
 def _running(times: PassTimes, batch: Batch, request: Request, rate: float, bracket: _Range) -> float:
     """Return how many requests run, mean: those with as many ends as arrivals.
 
-    By false position, in which an end of the range that stays counts half (Illinois; Dowell and Jarratt,
+    By false position, in which an end of the range that remains counts half (Illinois; Dowell and Jarratt,
     1971); every third step halves the range, which may have a leap.
     """
     low, high, over, under = bracket.low, bracket.high, bracket.over, bracket.under

@@ -15,7 +15,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.performance.serving.passes.captured_graphs import captured_size
+from fastflow.performance.serving.passes.captured_graphs import decoded
 from fastflow.performance.serving.passes.step_time import (
     decode_line,
     head_time,
@@ -278,15 +278,13 @@ def start_decode(
             )
     if most == 0:
         return 0.0
-    padded, least_s = captured_size(batch.graph, float(most)), 0.0
-    if padded == 0.0:
-        padded, least_s = float(most), batch.graph.launch_s
-    rows, host_s = padded * batch.queries, batch.host.iteration_s + batch.host.row_s * most + batch.draft_s
-    mean = rows if batch.ranks == 1 else total * batch.queries / batch.ranks
-    shared = shared_time(times, batch.times, rows, mean)
+    decodes = decoded(batch.graph, batch.ranks, float(most), total / batch.ranks)
+    rows = decodes.requests * batch.queries
+    host_s = batch.host.iteration_s + batch.host.row_s * most + batch.draft_s
+    shared = shared_time(times, batch.times, rows, decodes.mean * batch.queries)
     head = head_time(times, batch.times, rows)
     stall = stall_time(batch.pipeline, shared + attention, head)
-    duration = max(shared + head + attention, least_s) + host_s + stall
+    duration = max(shared + head + attention, decodes.least_s) + host_s + stall
     pool.until[unit] = now + duration
     return duration
 

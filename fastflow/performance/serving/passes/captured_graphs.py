@@ -55,6 +55,23 @@ def captured_size(graph: Graph, requests: float) -> float:
     return float(size) if graph.pads or size == whole else 0.0
 
 
+class Decoded(NamedTuple):
+    """An iteration that decodes, as its graph has it, or as the host launches it."""
+
+    requests: float  # of the fullest rank, with those that pad it
+    mean: float  # of all ranks, whose tokens go to experts
+    least_s: float  # time of the launches; 0 with a graph [s]
+
+
+@lean_kernel
+def decoded(graph: Graph, ranks: int, requests: float, mean: float) -> Decoded:
+    """Return an iteration that decodes some requests; requests: of the fullest rank; mean: of all ranks."""
+    size = captured_size(graph, requests)
+    if size == 0.0:
+        return Decoded(requests, mean, graph.launch_s)
+    return Decoded(size, size if ranks == 1 else mean, 0.0)
+
+
 def captured_sizes(graphs: Graphs, requests: Floats) -> Floats:
     """As `captured_size`, of numbers of points; (points,)."""
     step, whole = np.maximum(graphs.step, 1), np.ceil(requests - _ROUNDING)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats
-from fastflow.performance.serving.passes.captured_graphs import captured_size
+from fastflow.performance.serving.passes.captured_graphs import decoded
 from fastflow.performance.serving.passes.step_time import (
     Pipeline,
     decode_line,
@@ -118,11 +118,9 @@ def step(
     tokens, mean, rows = float(sizes.tokens), sizes.mean, float(sizes.rows)
     least_s = batch.host.eager_s
     if not has_prompts:
-        padded = captured_size(batch.graph, float(sizes.decoding))
-        least_s = batch.graph.launch_s if padded == 0.0 else 0.0
-        if padded > 0.0:
-            tokens = rows = padded * batch.queries
-            mean = tokens if batch.ranks == 1 else mean
+        decodes = decoded(batch.graph, batch.ranks, float(sizes.decoding), mean / batch.queries)
+        tokens = rows = decodes.requests * batch.queries
+        mean, least_s = decodes.mean * batch.queries, decodes.least_s
     shared = shared_time(times, batch.times, tokens, mean)
     head = head_time(times, batch.times, rows)
     host = batch.host.iteration_s + batch.host.row_s * sizes.requests
