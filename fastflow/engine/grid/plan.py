@@ -93,7 +93,7 @@ def plan(
         row=row,
         labels=labels,
         compositions=composer.compositions,
-        levels=max(_levels(point) for point in inputs),
+        levels=max(_levels(of_keys.columns) for of_keys in batches),
         has_layer_runs=any(map(point_has_layer_runs, inputs)),
         served=served,
         report=_report(composer, first),
