@@ -12,6 +12,7 @@ from test_tiling import seconds
 import fastflow
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.passes import tabulate
+from fastflow.performance.serving.passes.parts import Passes
 from fastflow.performance.serving.requests.load import trip_share
 from fastflow.performance.serving.simulator.run import simulate
 from tests.naive import serving as naive
@@ -59,7 +60,7 @@ def test_a_grid_of_points_that_serve(benchmark: BenchmarkFixture, monkeypatch: p
     tabulated, sizes = [], "128,192,256,384,512,768,1024,1536,2048,3072,4096,5120,6144,7168,8192"
     real = tabulate.tabulate
 
-    def counted(*arguments: Any) -> tabulate.Passes:
+    def counted(*arguments: Any) -> Passes:
         tabulated.append(arguments[1].ranks.size)
         return real(*arguments)
 

@@ -17,7 +17,8 @@ from fastflow.schema.memory import MEMORY
 from fastflow.schema.parallelism import PARALLEL
 from fastflow.schema.power import POWER_OF_SITE
 from fastflow.schema.precision import PRECISION
-from fastflow.schema.serving import ALL_REDUCE_BACKENDS, SERVING
+from fastflow.schema.servers import ALL_REDUCE_BACKENDS, SERVERS
+from fastflow.schema.serving import SERVING
 from fastflow.schema.technology import SCALING
 from fastflow.schema.workload import WORKLOAD
 
@@ -402,6 +403,7 @@ INPUTS: tuple[Column, ...] = (
     *PRECISION,
     *MEMORY,
     *SERVING,
+    *SERVERS,
     *CHIPLET,
     *COST,
     *CARBON,

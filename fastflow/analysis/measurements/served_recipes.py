@@ -11,6 +11,7 @@ name is of a row if the row has all of its words: of its server, version, model,
   64s; *spare*: the longest prompt, a token of each request and 1,500 more; *twice*: twice the longest prompt;
 - *drafts=N*: N tokens are drafted, with the mean acceptance length of `ACCEPTED`;
 - *rounds=N*: requests in all, over those in flight;
+- *waiting=N*: so many of the requests in flight wait for the end of others, and no more run;
 - *graphs=batch*: captured graphs decode at most as many requests as a rank has in flight.
 """
 
@@ -29,8 +30,8 @@ TENSOR, EXPERT, DATA = LAYOUTS = ("tp", "ep", "dp")
 OF_LOAD, OF_PROMPT, OF_SPARE, OF_TWO = BUDGETS = ("load", "prompt", "spare", "twice")
 GRAPHS, OF_BATCH = "graphs", "batch"
 ALLOWED = {"experts": LAYOUTS, "budget": BUDGETS, GRAPHS: (OF_BATCH,)}
-DRAFTS, ROUNDS = "drafts", "rounds"
-"""Settings that are no inputs, and their values; the last two have whole numbers."""
+DRAFTS, ROUNDS, WAITING = NUMBERS = ("drafts", "rounds", "waiting")
+"""Settings that are no inputs, and their values; the last three have whole numbers."""
 ACCEPTED = {1: 1.6, 2: 1.9}
 """Mean acceptance length by the tokens that multi-token prediction drafts: assumed, as no recipe says it."""
 ACCEPTED_OF_MORE = 2.2
@@ -68,11 +69,11 @@ def recipes_of(table: Mapping[str, str], section: str) -> list[Recipe]:
 def _settings(where: str, text: str) -> dict[str, str]:
     """Return the settings of a word; raises InputError for one that is none."""
     name, equals, value = text.partition("=")
-    if name in (DRAFTS, ROUNDS) and value.isdigit():
+    if name in NUMBERS and value.isdigit():
         return drafting(int(value)) if name == DRAFTS else {name: value}
     allowed = ALLOWED.get(name)
     if not equals or (allowed is None and "." not in name):
-        names = (*ALLOWED, DRAFTS, ROUNDS)
+        names = (*ALLOWED, *NUMBERS)
         raise InputError(where, text, f"KEY=VALUE, or {' or '.join(f'{word}=...' for word in names)}")
     if allowed is not None and value not in allowed:
         raise InputError(where, text, " or ".join(f"{name}={word}" for word in allowed))

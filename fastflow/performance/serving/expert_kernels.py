@@ -20,7 +20,7 @@ from fastflow.physics.workload.models.transformer.served_experts import (
     TUNED,
 )
 from fastflow.physics.workload.precision import stored_experts
-from fastflow.schema.serving import AUTO, MOE_BACKEND, MOE_LIBRARY
+from fastflow.schema.servers import AUTO, MOE_BACKEND, MOE_LIBRARY
 
 PADDED = "fp8_block"
 """Type of experts that DeepGEMM multiplies."""

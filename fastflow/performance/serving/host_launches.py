@@ -11,14 +11,14 @@ import numpy as np
 
 from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.performance.serving.passes.captured_graphs import Graphs
-from fastflow.performance.serving.passes.tabulate import Passes
+from fastflow.performance.serving.passes.parts import Passes
 from fastflow.physics.workload.models.transformer.serving_pass import (
     DECODE,
     HEAD_PART,
     PREFILL,
     TOKENS_PART,
 )
-from fastflow.schema.serving import CUDA_GRAPHS
+from fastflow.schema.servers import CUDA_GRAPHS
 
 EAGER = "server.eager_launch_time"
 _ANY = 1 << 40  # requests

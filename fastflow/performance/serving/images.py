@@ -23,7 +23,8 @@ from fastflow.core.tables import Columns, Floats, Inputs, Ints, take
 from fastflow.performance.crossflow import predict
 from fastflow.performance.prediction import Prediction
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, stage_inputs
-from fastflow.performance.serving.passes.tabulate import Part, Passes, TabulatedPart, read_prediction
+from fastflow.performance.serving.passes.kernel_sums import TabulatedPart, read_prediction
+from fastflow.performance.serving.passes.parts import Part, Passes
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy
 from fastflow.physics.workload import invalid_model_dims

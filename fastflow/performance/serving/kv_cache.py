@@ -30,7 +30,7 @@ from fastflow.physics.workload.models.transformer.dimensions import LEARNED, Siz
 from fastflow.physics.workload.models.transformer.layer_pattern import KEY, kinds_of
 from fastflow.physics.workload.models.transformer.mixer import MIXERS, LayerCache
 from fastflow.physics.workload.precision import Precision, precision
-from fastflow.schema.serving import CUDA_GRAPHS
+from fastflow.schema.servers import CUDA_GRAPHS
 
 STATIC, FREE = "static", "free"
 """How a server sizes its caches (`server.memory_fraction_of`), where not by all memory."""

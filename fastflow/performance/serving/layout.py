@@ -32,7 +32,8 @@ from fastflow.physics.workload.models.transformer.served_experts import DEEPGEMM
 from fastflow.physics.workload.models.transformer.serving_pass import EXPERT_ROWS, SAMPLER
 from fastflow.physics.workload.ops.top_p import NO_FILTER
 from fastflow.physics.workload.precision import stored_experts
-from fastflow.schema.serving import BESIDE_TOKENS, REDUNDANT, TOP_P
+from fastflow.schema.servers import BESIDE_TOKENS, REDUNDANT
+from fastflow.schema.serving import TOP_P
 
 STRATEGY, SHAPE = "parallel.strategy", "system.shape"
 

@@ -13,8 +13,9 @@ from fastflow.performance.serving.images import IMAGES, has_images, passes_with_
 from fastflow.performance.serving.kv_cache import Cache, Room, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.passes.interpolate import interpolate_at
+from fastflow.performance.serving.passes.parts import Axes, Passes, axes_of
 from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
-from fastflow.performance.serving.passes.tabulate import Axes, Passes, axes_of, passes_of
+from fastflow.performance.serving.passes.tabulate import passes_of
 from fastflow.performance.serving.pipeline_stages import Stages, stages_of
 from fastflow.performance.serving.policy import mixes_of
 from fastflow.performance.serving.requests.lengths import (
@@ -31,7 +32,7 @@ from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
-from fastflow.schema.serving import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, REDUNDANT
+from fastflow.schema.servers import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, REDUNDANT
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OTHER_SECTIONS = ("serve.", "server.", VISION)

@@ -13,9 +13,9 @@ import numpy as np
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Inputs, Ints
 from fastflow.performance.serving.passes.interpolate import interpolate_at
-from fastflow.performance.serving.passes.tabulate import Part, Passes
+from fastflow.performance.serving.passes.parts import Part, Passes
 from fastflow.physics.workload.models.transformer.serving_pass import TOKENS_PART
-from fastflow.schema.serving import TWO_BATCHES
+from fastflow.schema.servers import TWO_BATCHES
 
 
 def with_two_batches(inputs: Inputs, ranks: Ints, passes: Passes, server: Ints) -> tuple[Passes, Ints]:

@@ -46,7 +46,7 @@ LAYER_KINDS = ("embedding", "hidden", "softmax")
 OTHER, ATTENTION, FEED_FORWARD, EXPERTS, HEAD = range(5)
 PARTS = ("other", "attention", "feed_forward", "experts", "lm_head")
 BESIDE = 5
-"""Part of a server's shared experts, which run beside the routed ones (`serving.passes.tabulate`)."""
+"""Part of a server's shared experts, which run beside the routed ones (`serving.passes.kernel_sums`)."""
 
 # weights that a kernel owns: frozen ones have no gradient and no optimizer state; those of a base are frozen
 # beside trained weights, and ZeRO shards them; another kernel may own them

@@ -18,8 +18,9 @@ def settings(text):
 
 
 def test_texts_are_settings():
-    assert settings("budget=prompt experts=dp rounds=10 graphs=batch server.block_size=64") == {
-        "budget": "prompt", "experts": "dp", "rounds": "10", "graphs": "batch", "server.block_size": "64",
+    assert settings("budget=prompt experts=dp rounds=10 waiting=1 graphs=batch server.block_size=64") == {
+        "budget": "prompt", "experts": "dp", "rounds": "10", "waiting": "1", "graphs": "batch",
+        "server.block_size": "64",
     }  # fmt: skip
 
 
@@ -34,9 +35,9 @@ def test_drafts_are_accepted_as_assumed(tokens, accepted):
     [
         ("budget=half", "budget=load or budget=prompt or budget=spare or budget=twice"),
         ("experts=all", "experts=tp or experts=ep or experts=dp"),
-        ("drafts=few", "drafts=... or rounds=..."),
+        ("drafts=few", "drafts=... or rounds=... or waiting=..."),
         ("graphs=all", "graphs=batch"),
-        ("rounds", "drafts=... or rounds=..."),
+        ("rounds", "drafts=... or rounds=... or waiting=..."),
         ("layout=tp", "KEY=VALUE, or experts=..."),
     ],
 )

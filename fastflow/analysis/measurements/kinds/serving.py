@@ -24,9 +24,11 @@ from fastflow.analysis.measurements.served_recipes import (
     GRAPHS,
     OF_BATCH,
     RANKED,
+    ROUNDS,
     TENSOR,
     UNRANKED,
     UNVERSIONED,
+    WAITING,
     budget_of,
     recipes_of,
     settings_of,
@@ -158,8 +160,12 @@ class ServedPoints(ServedRuns):
         self._replace_input("server.max_num_batched_tokens", budget, rules != "")
         bounded = np.array([settings.get(GRAPHS) == OF_BATCH for settings in self.settings])
         self._replace_input("server.cuda_graph_max_bs", requests, bounded)
-        rounds = np.array([int(settings.get("rounds", 0)) for settings in self.settings])
-        self._replace_input("serve.num_requests", rounds * self._values("serve.concurrency"), rounds > 0)
+        in_flight = self._values("serve.concurrency")
+        rounds, waiting = (
+            np.array([int(settings.get(name, 0)) for settings in self.settings]) for name in (ROUNDS, WAITING)
+        )
+        self._replace_input("serve.num_requests", rounds * in_flight, rounds > 0)
+        self._replace_input(_BATCH, np.maximum(in_flight - waiting, 1), waiting > 0)
 
     def _replace_input(self, key: str, values: NDArray[Any], rows: Bools) -> None:
         """Set an input of some rows, unless it is overridden; others keep theirs."""
