@@ -56,6 +56,11 @@ def is_broadcast(column: NDArray[Any]) -> bool:
     return column.size > 1 and not any(column.strides)
 
 
+def is_constant(column: NDArray[Any]) -> bool:
+    """Return whether all values of a column are equal; a NaN equals none."""
+    return bool(column.size == 1 or (column[1:] == column[:-1]).all())
+
+
 Values = tuple[tuple[str, Any], ...]
 """Columns of one row, as a hashable key."""
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fastflow.config.messages import pluralize
 from fastflow.config.model_inputs import Scalar, to_column
 from fastflow.core.dedupe import unique_rows
-from fastflow.core.tables import Columns, broadcast_column, is_broadcast
+from fastflow.core.tables import Columns, broadcast_column, is_broadcast, is_constant
 from fastflow.core.uncertainty.sampling import Uncertainty
 from fastflow.physics.hardware.packages import DEVICES
 
@@ -259,14 +259,9 @@ class Grid(NamedTuple):
         return {name: _gather(self.labels[name][rows[first]].astype(object), inverse) for name in names}
 
 
-def _is_constant(values: NDArray[Any]) -> bool:
-    """Say whether all values of a column are equal."""
-    return values.size == 1 or bool((values == values[0]).all())
-
-
 def _gather(values: NDArray[Any], inverse: NDArray[np.int64]) -> NDArray[Any]:
     """Return values[inverse], (points,); a broadcast column if all values are equal."""
-    if inverse.size and _is_constant(values):
+    if inverse.size and is_constant(values):
         return broadcast_column(values[:1], inverse.size)
     return values[inverse]
 
@@ -288,6 +283,6 @@ def batches_of(
         points = [combinations[i] for i in rows]
         columns = {key: to_column(key, [point[key] for point in points]) for key in points[0]}
         if len(points) > 1:
-            columns = {key: values[:1] if _is_constant(values) else values for key, values in columns.items()}
+            columns = {key: values[:1] if is_constant(values) else values for key, values in columns.items()}
         batches.append(InputBatch(columns))
     return tuple(batches), batch, row

@@ -44,7 +44,7 @@ NETWORK = "network"
 
 
 class TabulatedPart(NamedTuple):
-    """A part of passes with weights and chips; (servers, ...), or (points, ...) before `_select_part`."""
+    """A part of passes with weights and chips; (points, ...) of a prediction, (servers, ...) of servers."""
 
     part: Part
     weights: Floats  # of a device of a single stage, by part of the model, (servers, parts) [B]

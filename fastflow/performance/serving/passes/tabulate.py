@@ -7,13 +7,22 @@ and sizes of many servers are predicted in one call, so that repeated kernels ar
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.core.reasons.columns import first_reasons
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, broadcast_column, concat_tables, take
+from fastflow.core.tables import (
+    Bools,
+    Columns,
+    Floats,
+    Inputs,
+    Ints,
+    broadcast_column,
+    concat_tables,
+    is_constant,
+    take,
+)
 from fastflow.performance.crossflow import predict
 from fastflow.performance.serving.layout import ServerLayouts, stage_inputs
 from fastflow.performance.serving.passes.kernel_sums import (
@@ -138,7 +147,7 @@ def _predict_sizes(
         for size in sizes.values()
     ]
     points: Columns = {
-        key: broadcast_column(column[:1], server.size) if _is_constant(column) else column[server]
+        key: broadcast_column(column[:1], server.size) if is_constant(column) else column[server]
         for key, column in inputs.items()
     }
     points |= {
@@ -156,10 +165,6 @@ def _predict_sizes(
         name: _select_part(table, slice(start, stop), (count, *size.shape), axes.of(size.part))
         for (name, size), start, stop in zip(sizes.items(), ends, ends[1:], strict=False)
     }
-
-
-def _is_constant(column: NDArray[Any]) -> bool:
-    return bool(column.size == 1 or (column[1:] == column[:-1]).all())
 
 
 def _select_part(
