@@ -13,7 +13,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
 
-PROMPTS, ANSWERS, ARRIVALS, ROWS, TRIPS = 0, 1, 2, 3, 4
+PROMPTS, ANSWERS, ARRIVALS, ROWS, TRIPS, ROUTES = range(6)
 """Streams of random numbers."""
 TWO_64 = 2.0**64
 
@@ -58,7 +58,7 @@ def cached_tokens(prompt: float, prefix: float) -> int:
 
 
 @lean_kernel
-def _random(stream: int, index: int) -> np.uint64:
+def random_bits(stream: int, index: int) -> np.uint64:
     """Return 64 random bits (SplitMix64: Steele, Lea and Flood, 2014)."""
     bits = np.uint64(index + (stream << 40) + 1) * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -73,14 +73,14 @@ def trip_share(request: int) -> float:
     Round trips through a client, a network and a front end differ, so that requests of equal lengths do not
     stay in step.
     """
-    return float(-np.log((_random(TRIPS, request) / TWO_64) * (1.0 - 1e-9) + 1e-9))
+    return float(-np.log((random_bits(TRIPS, request) / TWO_64) * (1.0 - 1e-9) + 1e-9))
 
 
 @lean_kernel
 def _shuffle(values: Floats, stream: int) -> None:
     """Shuffle in place (Fisher and Yates)."""
     for i in range(values.size - 1, 0, -1):
-        j = int(_random(stream, i) % np.uint64(i + 1))
+        j = int(random_bits(stream, i) % np.uint64(i + 1))
         values[i], values[j] = values[j], values[i]
 
 
@@ -135,7 +135,7 @@ def lengths_sent(loads: Loads, point: int, requests: int) -> tuple[Ints, Ints]:
         return isl, osl
     rows = np.empty(requests)
     for i in range(requests):
-        offset = _random(ROWS, i) / TWO_64
+        offset = random_bits(ROWS, i) / TWO_64
         rows[i] = min(np.floor((i + offset) * known / requests), known - 1.0)
     _shuffle(rows, PROMPTS)
     isl, osl = np.empty(requests, dtype=np.int64), np.empty(requests, dtype=np.int64)

@@ -28,6 +28,7 @@ from fastflow.performance.serving.simulator.scheduler import (
     Requests,
     contexts,
     next_arrival,
+    used_tokens,
 )
 
 CACHE, ITERATIONS, WITH_PREFILL, PREEMPTIONS = range(4)
@@ -36,11 +37,11 @@ TOTALS = 4
 
 
 class Step(NamedTuple):
-    """Iterations with the same requests."""
+    """Iterations with the same requests, whose times are an arithmetic series."""
 
     passes: int
-    seconds: float  # of all passes
-    last: float  # of the last one
+    first: float  # time of the first one [s]
+    increase: float  # from each to the next [s]
 
 
 class Span(NamedTuple):
@@ -109,9 +110,8 @@ def step(
     ranks: Ranks,
     has_prompts: bool,
     span: Span,
-    totals: Floats,
 ) -> Step:
-    """Time the next iteration, and those after it up to the next event; adds to the totals."""
+    """Time the next iteration, and those after it up to the next event."""
     sizes = _sizes(batch, ranks)
     if sizes.tokens == 0:
         return Step(0, 0.0, 0.0)
@@ -132,23 +132,37 @@ def step(
     else:
         attention = _Attention(0.0, 0.0)
         steps = _decode_steps(times, batch, requests, ranks, fixed, span)
-    decode, count = steps.decode, steps.passes
-    layers = shared + decode + attention.prefill
+    layers = shared + steps.decode + attention.prefill
     late = max(0.0, least_s - layers - head)
     stall = stall_time(batch.pipeline, layers, head)
-    increase = steps.increase
+    first_s = fixed.total + steps.decode + attention.prefill + stall + late
+    return Step(steps.passes, first_s, steps.increase)
+
+
+@lean_kernel
+def seconds_of(steps: Step) -> float:
+    """Return the time of all iterations of a step [s]."""
+    return steps.passes * steps.first + steps.increase * (0.5 * steps.passes * (steps.passes - 1))
+
+
+@lean_kernel
+def last_of(steps: Step) -> float:
+    """Return the time of the last iteration of a step [s]."""
+    return steps.first + steps.increase * (steps.passes - 1)
+
+
+@lean_kernel
+def add_totals(batch: Batch, ranks: Ranks, steps: Step, has_prompts: bool, totals: Floats) -> None:
+    """Add a step to the totals, before the requests of its ranks advance."""
+    count, cached, growth = steps.passes, 0.0, 0.0
+    for rank in range(batch.ranks):
+        cached += used_tokens(batch, ranks, rank)
+        growth += batch.per_pass * ranks.decoding[rank]
     # iteration i takes `i * increase` more than the first: sums over i, and over its square
     sum_i, sum_squares = 0.5 * count * (count - 1), count * (count - 1) * (2 * count - 1) / 6.0
-    first_s = fixed.total + decode + attention.prefill + stall + late
-    cached, growth = 0.0, 0.0
-    for rank in range(batch.ranks):
-        cached += contexts(batch, ranks, rank) + ranks.prompts[rank]
-        growth += batch.per_pass * ranks.decoding[rank]
-    seconds = count * first_s + increase * sum_i
-    totals[CACHE] += cached * seconds + growth * (first_s * sum_i + increase * sum_squares)
+    totals[CACHE] += cached * seconds_of(steps) + growth * (steps.first * sum_i + steps.increase * sum_squares)
     totals[ITERATIONS] += count
     totals[WITH_PREFILL] += 1 if has_prompts else 0
-    return Step(count, seconds, first_s + increase * (count - 1))
 
 
 @lean_kernel
@@ -195,7 +209,7 @@ def _decode_steps(
         count = min(count, ranks.next_end[rank] - ranks.passes[rank])
         total = contexts(batch, ranks, rank)
         if not batch.reserves and ranks.started[rank] > 1:
-            room = batch.capacity - total - ranks.prompts[rank] + TOLERANCE
+            room = batch.capacity - used_tokens(batch, ranks, rank) + TOLERANCE
             count = min(count, int(room / (batch.per_pass * decoding)) + 1)
         mean = total / decoding
         line = decode_line(times, batch.times, float(decoding), mean)
@@ -217,7 +231,7 @@ def _decode_steps(
         increase -= slope
     first = fixed.total + value + stall_time(batch.pipeline, layers, fixed.head) + late
     arrival = min(next_arrival(batch, requests, ranks, span.now), span.until)
-    return _DecodeSteps(value, increase, _steps_before(arrival - span.now, first, increase, count))
+    return _DecodeSteps(value, increase, steps_before(arrival - span.now, first, increase, count))
 
 
 @lean_kernel
@@ -239,8 +253,8 @@ def _steps_while_slowest(times: PassTimes, batch: Batch, ranks: Ranks, slowest: 
 
 
 @lean_kernel
-def _steps_before(seconds: float, first: float, slope: float, count: int) -> int:
-    """Return how many iterations, of `count`, start before a time is over [s].
+def steps_before(seconds: float, first: float, slope: float, count: int) -> int:
+    """Return how many iterations, of `count`, start before a time is over [s], at least one.
 
     first: time of the first iteration [s]; slope: increase from each iteration to the next [s].
     """

@@ -34,11 +34,15 @@ from fastflow.performance.serving.simulator.fast_forward import (
     TOTALS,
     WITH_PREFILL,
     Span,
+    add_totals,
+    last_of,
+    seconds_of,
     step,
 )
 from fastflow.performance.serving.simulator.intake import holds, look, new_state, note, window_of_intake
 from fastflow.performance.serving.simulator.latencies import RequestMetrics, no_metrics, write_metrics
 from fastflow.performance.serving.simulator.policies import built_in
+from fastflow.performance.serving.simulator.preemption import preempt
 from fastflow.performance.serving.simulator.scheduler import (
     Batch,
     Ranks,
@@ -48,7 +52,6 @@ from fastflow.performance.serving.simulator.scheduler import (
     compose,
     is_full,
     next_sent,
-    preempt,
     ranks_of,
     requests_of,
     send,
@@ -98,9 +101,14 @@ def simulate(times: PassTimes, servers: Servers, loads: Loads, policy: Policy | 
     try:
         _simulation(policy)(times, servers, loads, out)
     except Exception as error:  # whatever a user's code does
-        where = f"{KEY}={policy.name}: its function cannot be compiled or run"
-        raise CompositionError(f"{where}: {type(error).__name__}: {_first_line(error):.200}") from error
+        raise uncompilable(f"{KEY}={policy.name}", error) from error
     return out
+
+
+def uncompilable(what: str, error: Exception) -> CompositionError:
+    """Return the error of a function of a user that cannot be compiled or run."""
+    name = type(error).__name__
+    return CompositionError(f"{what}: its function cannot be compiled or run: {name}: {_first_line(error):.200}")
 
 
 def _first_line(error: Exception) -> str:
@@ -248,7 +256,7 @@ def _run(
         window = window_of_intake(batch, requests, ranks, state, now, is_held)
         with_prompts = compose(batch, requests, ranks, now, window.visible, is_held, schedule)
         span = Span(now, until if in_order else now, window.most)
-        steps = step(times, batch, requests, ranks, with_prompts, span, row)
+        steps = step(times, batch, requests, ranks, with_prompts, span)
         if steps.passes == 0:
             if not is_idle:  # an idle server takes at once what has come
                 is_idle = True
@@ -257,9 +265,10 @@ def _run(
             if now >= 1e300:
                 return False
             continue
+        add_totals(batch, ranks, steps, with_prompts, row)
         # exact for a single pass: requests that were sent at its start are seen by the next
-        last_start = now + (steps.seconds - steps.last)
-        now += steps.seconds
+        last_start = now + (seconds_of(steps) - last_of(steps))
+        now += seconds_of(steps)
         if first_use_s > 0.0 and with_prompts and is_full(batch, ranks):
             now, first_use_s = now + first_use_s, 0.0
         is_idle = False

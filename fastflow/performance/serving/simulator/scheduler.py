@@ -53,6 +53,7 @@ class Requests(NamedTuple):
     isl: Ints
     osl: Ints
     cached: Ints  # tokens of the prompt in the cache already
+    shared: Ints  # tokens of the prompt that running requests have in the cache too, where it starts
     prompt: Ints  # tokens to have in the cache before the next token, with those lost by preemption
     computed: Ints  # of these, since it was started
     generated: Floats  # tokens of the answer when it last began to decode, or was preempted
@@ -81,6 +82,8 @@ class Ranks(NamedTuple):
     base: Floats  # (ranks,) contexts of decoding requests, less the tokens that all passes would have added
     prompts: Ints  # (ranks,) tokens of prompts that are being computed
     reserved: Ints  # (ranks,) tokens of started requests, at their ends
+    saved: Ints  # (ranks,) tokens of started requests that are in the cache once for several of them
+    ended: Ints  # (ranks, requests) those that ended with the last iteration
 
 
 @kernel
@@ -142,6 +145,7 @@ def requests_of(isl: Ints, osl: Ints, sent: Floats, prefix: float) -> Requests:
         isl=isl.copy(),
         osl=osl.copy(),
         cached=cached,
+        shared=np.zeros(count, dtype=np.int64),
         prompt=isl.copy(),
         computed=np.zeros(count, dtype=np.int64),
         generated=np.zeros(count),
@@ -174,6 +178,8 @@ def ranks_of(ranks: int, requests: int, most: int) -> Ranks:
         base=np.zeros(ranks),
         prompts=np.zeros(ranks, dtype=np.int64),
         reserved=np.zeros(ranks, dtype=np.int64),
+        saved=np.zeros(ranks, dtype=np.int64),
+        ended=np.empty((ranks, size), dtype=np.int64),
     )
 
 
@@ -199,6 +205,12 @@ def insert_by_arrival(queue: Ints, head: int, tail: int, sent: Floats, request: 
 def contexts(batch: Batch, ranks: Ranks, rank: int) -> float:
     """Return the sum of the contexts of decoding requests [tokens]."""
     return float(ranks.base[rank] + batch.per_pass * ranks.passes[rank] * ranks.decoding[rank])
+
+
+@lean_kernel
+def used_tokens(batch: Batch, ranks: Ranks, rank: int) -> float:
+    """Return the tokens in the cache of started requests: texts that several of them share count once."""
+    return float(contexts(batch, ranks, rank) + ranks.prompts[rank] - ranks.saved[rank])
 
 
 @lean_kernel
@@ -246,43 +258,6 @@ def next_sent(batch: Batch, requests: Requests, ranks: Ranks, now: float) -> flo
         if index < ranks.tail[rank]:
             soonest = min(soonest, requests.sent[ranks.queue[rank, index]])
     return soonest
-
-
-@lean_kernel
-def preempt(batch: Batch, requests: Requests, ranks: Ranks, rank: int) -> int:
-    """Preempt requests until the cache holds the rest; returns how many."""
-    preempted = 0
-    while (
-        ranks.started[rank] > 1
-        and contexts(batch, ranks, rank) + ranks.prompts[rank] > batch.capacity + TOLERANCE
-    ):
-        ranks.started[rank] -= 1
-        i = ranks.running[rank, ranks.started[rank]]
-        if ranks.started[rank] < ranks.decoding[rank]:
-            generated = requests.generated[i] + batch.per_pass * (ranks.passes[rank] - requests.start_pass[i])
-            ranks.base[rank] -= (
-                requests.isl[i] + requests.generated[i] - batch.per_pass * requests.start_pass[i]
-            )
-            ranks.decoding[rank] -= 1
-            requests.generated[i] = np.floor(generated + TOLERANCE)
-            requests.prompt[i] = requests.isl[i] + int(requests.generated[i])
-            _find_next_end(ranks, rank)
-        else:
-            ranks.prompts[rank] -= requests.prompt[i]
-        requests.computed[i] = 0
-        ranks.reserved[rank] -= requests.isl[i] + requests.osl[i]
-        ranks.head[rank] -= 1
-        ranks.queue[rank, ranks.head[rank]] = i
-        preempted += 1
-    return preempted
-
-
-@lean_kernel
-def _find_next_end(ranks: Ranks, rank: int) -> None:
-    next_end = NEVER
-    for index in range(ranks.decoding[rank]):
-        next_end = min(next_end, ranks.end_pass[rank, index])
-    ranks.next_end[rank] = next_end
 
 
 @lean_kernel
@@ -379,6 +354,7 @@ def _end(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) 
         if end_pass <= done:
             i = ranks.running[rank, index]
             requests.end[i] = now
+            ranks.ended[rank, index - kept] = i
             ranks.base[rank] -= (
                 requests.isl[i] + requests.generated[i] - batch.per_pass * requests.start_pass[i]
             )

@@ -10,8 +10,8 @@ from fastflow.performance.serving.simulator.scheduler import (
     Batch,
     Ranks,
     Requests,
-    contexts,
     is_next,
+    used_tokens,
 )
 
 
@@ -44,9 +44,10 @@ def may_start(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: fl
         return False
     i = ranks.queue[rank, ranks.head[rank]]
     if batch.reserves:
-        return bool(ranks.reserved[rank] + requests.isl[i] + requests.osl[i] <= batch.capacity)
-    cached = contexts(batch, ranks, rank) + ranks.prompts[rank]
-    return bool(cached + requests.prompt[i] <= batch.capacity + TOLERANCE)
+        reserved = ranks.reserved[rank] - ranks.saved[rank] - requests.shared[i]
+        return bool(reserved + requests.isl[i] + requests.osl[i] <= batch.capacity)
+    used = used_tokens(batch, ranks, rank) - requests.shared[i]
+    return bool(used + requests.prompt[i] <= batch.capacity + TOLERANCE)
 
 
 @lean_kernel
@@ -87,3 +88,4 @@ def _start(requests: Requests, ranks: Ranks, rank: int) -> None:
     ranks.started[rank] += 1
     ranks.prompts[rank] += requests.prompt[i]
     ranks.reserved[rank] += requests.isl[i] + requests.osl[i]
+    ranks.saved[rank] += requests.shared[i]

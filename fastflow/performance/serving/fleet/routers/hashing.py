@@ -1,0 +1,22 @@
+"""A hash of the session, or of the start of the prompt where there is none, chooses the rank."""
+
+from __future__ import annotations
+
+from fastflow.core.jit import inlined_kernel
+from fastflow.performance.serving.fleet.state import NONE
+from fastflow.performance.serving.fleet.view import View, rank_of_hash
+from fastflow.schema.routing import Limits, Router
+
+
+@inlined_kernel
+def choose(view: View, limits: Limits, request: int, now: float) -> int:
+    """Return the rank of a hash; requests of a session, or with the same start, have the same rank."""
+    key = view.trace.session[request]
+    if key == NONE:
+        key = view.trace.text[request]
+        while view.texts.parent[key] != NONE:
+            key = view.texts.parent[key]
+    return rank_of_hash(view, key)
+
+
+ROUTER = Router("hashing", choose)

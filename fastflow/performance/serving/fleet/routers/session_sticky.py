@@ -1,0 +1,22 @@
+"""A session stays on the rank of its first request, which is the least loaded one then."""
+
+from __future__ import annotations
+
+from fastflow.core.jit import inlined_kernel
+from fastflow.performance.serving.fleet.state import NONE
+from fastflow.performance.serving.fleet.view import View, least_loaded_of
+from fastflow.schema.routing import Limits, Router
+
+
+@inlined_kernel
+def choose(view: View, limits: Limits, request: int, now: float) -> int:
+    """Return the rank of the session of a request."""
+    session = view.trace.session[request]
+    if session == NONE:
+        return least_loaded_of(view)
+    if view.home[session] == NONE:
+        view.home[session] = least_loaded_of(view)
+    return int(view.home[session])
+
+
+ROUTER = Router("session_sticky", choose)

@@ -1,0 +1,226 @@
+"""What a simulated fleet consists of: its requests, their texts, tiers of memory, servers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastflow.core.jit import inlined_kernel, lean_kernel
+from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.performance.serving.passes.step_time import Servers
+from fastflow.performance.serving.simulator.fast_forward import TOTALS
+from fastflow.performance.serving.simulator.scheduler import NEVER, Ranks, Requests
+
+PER_RANK, PER_SERVER, PER_FLEET = range(3)
+"""Scopes of a tier: which ranks share a pool of it."""
+NONE = -1
+IDLE, READY, RUNNING = range(3)
+"""Phases of a server: it waits for requests; it starts an iteration at its next event; iterations run."""
+
+
+class Trace(NamedTuple):
+    """Requests of a fleet; (requests,). Those that are nobody's follower are in the order of arrival."""
+
+    isl: Ints  # tokens of the prompt
+    osl: Ints
+    sent: Floats  # arrival; of a follower the time from the end of the request before until it is sent [s]
+    text: Ints  # last node of the prompt
+    answer: Ints  # node of the answer, a child of `text`; NONE: it is not cached
+    session: Ints  # NONE: no session
+    follower: Ints  # request that is sent after this one has ended; NONE: no such request
+
+
+class Texts(NamedTuple):
+    """A forest of texts; (nodes,). A prompt is the path from a root to a node. Parents precede children."""
+
+    parent: Ints  # NONE: a root
+    tokens: Ints
+    before: Ints  # tokens of all ancestors
+
+
+class Tiers(NamedTuple):
+    """Tiers of memory below the first one, which is the devices' own; (tiers,)."""
+
+    scope: Ints  # PER_RANK, PER_SERVER or PER_FLEET
+    capacity: Ints  # of a pool [tokens]
+    through: Bools  # it gets what the tier above gets; else what the tier above evicts
+    latency_s: Floats  # of a read
+    token_s: Floats  # to read a token
+
+
+class Served(NamedTuple):
+    """What became of requests; (requests,)."""
+
+    rank: Ints  # that served it, of all ranks of the fleet; NONE: it has not arrived
+    arrived: Floats  # [s]
+    cached: Ints  # tokens of its prompt that were in the cache when it first started
+    read: Ints  # tokens that were read from lower tiers when it arrived
+    preempted: Ints  # how often
+
+
+class Pools(NamedTuple):
+    """Caches of texts: a tier has a pool for each rank, each server, or the fleet. Nodes are there as a whole.
+
+    Nodes of a pool that no running request uses are in a list, from the least recently used one.
+    """
+
+    of: Ints  # (tiers, ranks) pool of a rank
+    capacity: Ints  # (pools,) [tokens]
+    idle: Ints  # (pools,) tokens that no running request uses
+    oldest: Ints  # (pools,) least recently used node; NONE: the list is empty
+    newest: Ints  # (pools,)
+    uses: NDArray[np.int32]  # (nodes, pools) 0: absent, 1: idle, above: by one request less than this
+    older: NDArray[np.int32]  # (nodes, pools) its neighbour in the list; NONE: no neighbour
+    newer: NDArray[np.int32]  # (nodes, pools)
+    through: Bools  # (tiers,)
+    latency_s: Floats  # (tiers,)
+    token_s: Floats  # (tiers,)
+    free_at: Floats  # (tiers, ranks) when the rank's link to a tier is free [s]
+    path: Ints  # nodes of one prompt, from the last one
+
+
+class Plans(NamedTuple):
+    """What servers do next; (servers,)."""
+
+    phase: Ints  # IDLE, READY or RUNNING
+    when: Floats  # time of the next event [s]
+    start: Floats  # of the iterations that run [s]
+    passes: Ints
+    first: Floats  # time of the first one [s]
+    increase: Floats  # from each to the next [s]
+    with_prompts: Bools
+    is_held: Bools
+    was_idle: Bools  # no iteration ran before this one
+
+
+class Arrivals(NamedTuple):
+    """Arrivals to come: those of the trace in order, and followers in a heap."""
+
+    order: Ints  # requests that are nobody's follower, in the order of arrival
+    when: Floats  # of followers [s]
+    request: Ints
+    counts: Ints  # HEAP, TAKEN
+
+
+HEAP, TAKEN, ROUTED = range(3)
+"""Of `Arrivals.counts`: followers in the heap, requests taken from `order`, requests that were routed."""
+
+
+class Fleet(NamedTuple):
+    """The state of a fleet."""
+
+    requests: Requests
+    ranks: Ranks  # arrays with servers first, then ranks of a server
+    intake: Floats  # (servers, 4) of `simulator.intake`
+    plans: Plans
+    started: Ints  # (servers, ranks) requests that ran before the last iteration was composed
+    in_flight: Ints  # (ranks,) requests routed to a rank that have not ended
+    home: Ints  # (sessions,) rank of each session; NONE: none yet
+    totals: Floats  # (servers, TOTALS)
+
+
+def no_requests(trace: Trace) -> Requests:
+    """Return requests of a trace that have not arrived."""
+    count = trace.isl.size
+    zeros, none = np.zeros(count, dtype=np.int64), np.full(count, -1.0)
+    return Requests(
+        isl=trace.isl, osl=trace.osl, cached=zeros, shared=zeros.copy(), prompt=trace.isl.copy(),
+        computed=zeros.copy(), generated=np.zeros(count), start_pass=zeros.copy(), sent=trace.sent.copy(),
+        admitted=none, first=none.copy(), end=none.copy(),
+    )  # fmt: skip
+
+
+def idle_fleet(servers: Servers, trace: Trace) -> Fleet:
+    """Return a fleet without requests; servers: a row for each, with equal numbers of ranks."""
+    number, ranks, requests = servers.times.size, int(servers.ranks[0]), trace.isl.size
+    width = int(min((servers.most // servers.slots).max(), requests))
+    shape, both = (number, ranks), (number, ranks, max(width, 1))
+    length = max(4 * requests // (number * ranks), 2 * width + 16)
+    integers = {name: np.zeros(shape, dtype=np.int64) for name in Ranks._fields}
+    integers |= {name: np.zeros(both, dtype=np.int64) for name in ("running", "chunk", "ended")}
+    of_ranks = integers | {
+        "queue": np.zeros((*shape, length), dtype=np.int64), "end_pass": np.full(both, NEVER),
+        "next_end": np.full(shape, NEVER), "base": np.zeros(shape),
+        "head": np.full(shape, width), "tail": np.full(shape, width),
+    }  # fmt: skip
+    bools, floats = np.zeros((3, number), dtype=np.bool_), np.zeros((3, number))
+    return Fleet(
+        requests=no_requests(trace),
+        ranks=Ranks(**of_ranks),
+        intake=np.zeros((number, 4)),
+        plans=Plans(
+            np.zeros(number, dtype=np.int64), np.full(number, np.inf), floats[0],
+            np.zeros(number, dtype=np.int64), floats[1], floats[2], bools[0], bools[1], ~bools[2],
+        ),
+        started=np.zeros(shape, dtype=np.int64),
+        in_flight=np.zeros(number * ranks, dtype=np.int64),
+        home=np.full(int(trace.session.max(initial=-1)) + 1, NONE),
+        totals=np.zeros((number, TOTALS)),
+    )  # fmt: skip
+
+
+def empty_pools(servers: Servers, texts: Texts, tiers: Tiers) -> Pools:
+    """Return the pools of all tiers, without texts."""
+    number, ranks = servers.times.size, int(servers.ranks[0])
+    rank = np.arange(number * ranks)
+    of, capacity, pools = [rank], [np.repeat(servers.capacity // servers.slots, ranks)], rank.size
+    for scope, tokens in zip(tiers.scope.tolist(), tiers.capacity.tolist(), strict=True):
+        shared = {PER_RANK: rank, PER_SERVER: rank // ranks, PER_FLEET: 0 * rank}[scope]
+        of.append(pools + shared)
+        capacity.append(np.full(shared.max() + 1, tokens))
+        pools += shared.max() + 1
+    depth, nodes = depth_of(texts.parent), texts.parent.size
+    uses, older, newer = (np.zeros((nodes, pools), dtype=np.int32) for _ in range(3))
+    return Pools(
+        of=np.array(of), capacity=np.concatenate(capacity), idle=np.zeros(pools, dtype=np.int64),
+        oldest=np.full(pools, NONE), newest=np.full(pools, NONE), uses=uses, older=older, newer=newer,
+        through=np.append(False, tiers.through), latency_s=np.append(0.0, tiers.latency_s),
+        token_s=np.append(0.0, tiers.token_s), free_at=np.zeros((len(of), rank.size)),
+        path=np.zeros(depth, dtype=np.int64),
+    )  # fmt: skip
+
+
+def no_arrivals(trace: Trace) -> Arrivals:
+    """Return the arrivals of a trace before the first one."""
+    follows = np.zeros(trace.isl.size, dtype=np.bool_)
+    follows[trace.follower[trace.follower >= 0]] = True
+    followers = int(follows.sum())
+    return Arrivals(
+        np.flatnonzero(~follows), np.zeros(followers), np.zeros(followers, dtype=np.int64),
+        np.zeros(3, dtype=np.int64),
+    )  # fmt: skip
+
+
+def not_served(trace: Trace) -> Served:
+    """Return the table of requests before any has arrived."""
+    count = trace.isl.size
+    cached, read, preempted = np.zeros((3, count), dtype=np.int64)
+    return Served(np.full(count, NONE), np.full(count, -1.0), cached, read, preempted)
+
+
+@lean_kernel
+def _depth(parent: Ints, depth: Ints) -> int:
+    most = 0
+    for node in range(parent.size):
+        depth[node] = 1 if parent[node] < 0 else depth[parent[node]] + 1
+        most = max(most, depth[node])
+    return int(most)
+
+
+def depth_of(parent: Ints) -> int:
+    """Return the most nodes of a path."""
+    return int(_depth(parent, np.zeros(parent.size, dtype=np.int64)))
+
+
+@inlined_kernel
+def ranks_on(ranks: Ranks, server: int) -> Ranks:
+    """Return the ranks of one server; for lean kernels: nobody counts references to these views."""
+    return Ranks(
+        ranks.queue[server], ranks.head[server], ranks.tail[server], ranks.running[server],
+        ranks.end_pass[server], ranks.chunk[server], ranks.decoding[server], ranks.started[server],
+        ranks.chunks[server], ranks.pauses[server], ranks.passes[server], ranks.next_end[server],
+        ranks.base[server], ranks.prompts[server], ranks.reserved[server], ranks.saved[server],
+        ranks.ended[server],
+    )  # fmt: skip
