@@ -58,12 +58,15 @@ class Rank:
     def held(self):
         return sum(request.context for request in self.running)
 
+    def fits(self, request, server):
+        if server["reserves"]:
+            reserved = sum(other.isl + other.osl for other in self.running)
+            return reserved + request.isl + request.osl <= server["capacity"]
+        return self.held() + request.prompt <= server["capacity"]
 
-def fits(rank, request, server):
-    if server["reserves"]:
-        reserved = sum(other.isl + other.osl for other in rank.running)
-        return reserved + request.isl + request.osl <= server["capacity"]
-    return rank.held() + request.prompt <= server["capacity"]
+    def stop_last(self):
+        """Take the request that started last out of the batch."""
+        return self.running.pop()
 
 
 def most_at_once(server):
@@ -89,7 +92,7 @@ def compose(rank, server, seen):
             rank.waiting
             and rank.waiting[0].sent <= seen
             and len(rank.running) < most
-            and fits(rank, rank.waiting[0], server)
+            and rank.fits(rank.waiting[0], server)
         ):
             request = rank.waiting[0]
         else:
@@ -162,7 +165,7 @@ class Intake:
 def preempt(rank, server):
     count = 0
     while not server["reserves"] and rank.held() > server["capacity"] and len(rank.running) > 1:
-        request = rank.running.pop()
+        request = rank.stop_last()
         if request.decodes:
             request.made = float(floor(request.made + 1e-9))
             request.prompt = request.isl + int(request.made)

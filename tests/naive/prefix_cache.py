@@ -1,0 +1,155 @@
+"""Caches of prefixes in tiers of memory: which nodes of texts each pool has. Plain lists.
+
+A text is a path of nodes from a root. A pool has whole nodes. Tier 0 is the memory of one rank, where
+requests that run use nodes; the tiers below it are numbered from 1, and nobody uses their nodes.
+"""
+
+PER_RANK, PER_SERVER, PER_FLEET = range(3)
+"""Scopes of a tier: who has a pool of its own."""
+
+
+class Pool:
+    """Nodes in a memory."""
+
+    def __init__(self, capacity):
+        self.capacity = capacity  # tokens; of tier 0, what is in use included
+        self.idle = []  # nodes that nobody uses, the oldest first
+        self.users = {}  # of each node in use, how many requests use it
+
+    def has(self, node):
+        """Say whether a node is there."""
+        return node in self.idle or node in self.users
+
+    def renew(self, node):
+        """Make a node the newest of those that nobody uses."""
+        if node in self.idle:
+            self.idle.remove(node)
+        self.idle.append(node)
+
+
+def path_of(texts, text):
+    """Return the nodes of a text, the root first."""
+    path = []
+    while text >= 0:
+        path.insert(0, text)
+        text = texts["parent"][text]
+    return path
+
+
+def tokens_of(texts, nodes):
+    """Return the tokens of some nodes."""
+    return sum(texts["tokens"][node] for node in nodes)
+
+
+class Caches:
+    """All pools of a fleet, and the links over which ranks read."""
+
+    def __init__(self, texts, tiers, capacities, ranks):
+        """Start empty.
+
+        tiers: below the first one, each with its scope, capacity, through, latency_s and token_s; capacities:
+        of tier 0, of every server's ranks [tokens]; ranks: of each server.
+        """
+        self.texts, self.tiers, self.ranks = texts, [None, *tiers], ranks
+        count = len(capacities) * ranks
+        self.pools = [[Pool(capacities[rank // ranks]) for rank in range(count)]]
+        self.pools += [[Pool(tier["capacity"]) for _ in range(count)] for tier in tiers]
+        self.free_s = [[0.0] * count for _ in self.tiers]  # when each rank's link to each tier is free
+
+    def pool(self, tier, rank):
+        """Return a rank's pool of a tier."""
+        scope = PER_RANK if tier == 0 else self.tiers[tier]["scope"]
+        number = {PER_RANK: rank, PER_SERVER: rank // self.ranks, PER_FLEET: 0}[scope]
+        return self.pools[tier][number]
+
+    def below(self, tier):
+        """Return the next tier and whether it is written through; None for the last."""
+        if tier + 1 == len(self.tiers):
+            return None, False
+        return tier + 1, self.tiers[tier + 1]["through"]
+
+    def put(self, tier, rank, node):
+        """Put a node into a tier as the newest one, and into those below that are written through."""
+        self.pool(tier, rank).renew(node)
+        following, through = self.below(tier)
+        if through:
+            self.put(following, rank, node)
+
+    def trim(self, rank, used):
+        """Drop the oldest nodes of each tier until the rest has room; used: tokens in use on the rank.
+
+        Each goes to the next tier, unless that has it already, since it is written through.
+        """
+        for tier in range(len(self.tiers)):
+            pool = self.pool(tier, rank)
+            room = pool.capacity - (used if tier == 0 else 0)
+            while pool.idle and tokens_of(self.texts, pool.idle) > room:
+                node = pool.idle.pop(0)
+                following, through = self.below(tier)
+                if following is not None and not through:
+                    self.put(following, rank, node)
+
+    def tier_of(self, rank, node):
+        """Return the first tier that has a node for a rank, or None."""
+        tiers = [tier for tier in range(len(self.tiers)) if self.pool(tier, rank).has(node)]
+        return tiers[0] if tiers else None
+
+    def leading(self, text, is_there):
+        """Return the first nodes of a text that are there, up to one that is not."""
+        nodes = []
+        for node in path_of(self.texts, text):
+            if not is_there(node):
+                break
+            nodes.append(node)
+        return nodes
+
+    def hit(self, rank, text):
+        """Return the leading tokens of a text that are in a rank's own memory."""
+        return tokens_of(self.texts, self.leading(text, self.pool(0, rank).has))
+
+    def hit_anywhere(self, rank, text):
+        """Return the leading tokens of a text that a rank has in any tier."""
+        return tokens_of(self.texts, self.leading(text, lambda node: self.tier_of(rank, node) is not None))
+
+    def shared(self, rank, text):
+        """Return the leading tokens of a text that requests use on a rank."""
+        return tokens_of(self.texts, self.leading(text, lambda node: node in self.pool(0, rank).users))
+
+    def read(self, rank, text, now):
+        """Bring the leading nodes of a text to a rank; return (when they are there, tokens that are read)."""
+        nodes = self.leading(text, lambda node: self.tier_of(rank, node) is not None)
+        sources = [self.tier_of(rank, node) for node in nodes]
+        ready, total = now, 0
+        for tier in range(1, len(self.tiers)):
+            pairs = zip(nodes, sources, strict=True)
+            tokens = tokens_of(self.texts, [node for node, source in pairs if source == tier])
+            if tokens:
+                begin = max(now, self.free_s[tier][rank])
+                end = begin + self.tiers[tier]["latency_s"] + tokens * self.tiers[tier]["token_s"]
+                self.free_s[tier][rank] = end
+                ready, total = max(ready, end), total + tokens
+        for node, source in reversed(list(zip(nodes, sources, strict=True))):
+            if node not in self.pool(0, rank).users:
+                self.pool(0, rank).renew(node)
+            if source > 0:
+                self.pool(source, rank).renew(node)
+        return ready, total
+
+    def use(self, rank, text):
+        """Let a request that starts use all nodes of its prompt."""
+        pool = self.pool(0, rank)
+        for node in path_of(self.texts, text):
+            if node in pool.idle:
+                pool.idle.remove(node)
+            pool.users[node] = pool.users.get(node, 0) + 1
+
+    def release(self, rank, text, answer=-1):
+        """Let a request use its nodes no longer; answer: the node of its answer, which it leaves, or -1."""
+        pool = self.pool(0, rank)
+        if answer >= 0 and answer not in pool.users:
+            self.put(0, rank, answer)
+        for node in reversed(path_of(self.texts, text)):
+            pool.users[node] -= 1
+            if pool.users[node] == 0:
+                del pool.users[node]
+                self.put(0, rank, node)

@@ -1,0 +1,193 @@
+"""Fleets of the tests: small random ones, and those that are written by hand.
+
+A fleet is a dictionary: times (PassTimes), servers, trace, texts, tiers, router and block, as the oracle
+(`tests.naive.fleet`) takes them.
+"""
+
+import numpy as np
+
+from fastflow.performance.serving.fleet.simulate import Router, simulate
+from fastflow.performance.serving.fleet.state import Texts, Tiers, Trace
+from fastflow.performance.serving.passes.table import PassTimes
+from tests.naive import fleet as naive
+from tests.naive.prefix_cache import PER_FLEET, PER_RANK, PER_SERVER, path_of, tokens_of
+from tests.naive.serving import compose
+from tests.performance.serving.simulator.test_run import TABLES, random_server, random_times
+from tests.support.servers import PLAIN, servers
+
+ROUTERS = (
+    "round_robin", "random", "least_loaded", "power_of_two", "hashing", "session_sticky", "prefix_aware",
+)  # fmt: skip
+ROUTER = {"name": "round_robin", "abs_threshold": 32, "rel_threshold": 1.5, "share_threshold": 0.5}
+SENT = {"osl": 1, "sent": 0.0, "text": 0, "answer": -1, "session": -1, "follower": -1}
+TIER = {"scope": PER_RANK, "capacity": 1_000_000, "through": False, "latency_s": 0.0, "token_s": 0.0}
+
+
+def per_token(seconds=1e-3):
+    """Return times of a server whose iterations take so long for each token, and nothing else."""
+    one, zero = np.array([1]), np.zeros((1, 1, 1))
+    tokens = np.array([1, 2])
+    shared, none = seconds * tokens[None, :], np.zeros((1, 2))
+    return PassTimes(tokens, shared, none, none, one, one, zero, one, np.array([0]), zero, zero)
+
+
+def texts_of(*nodes):
+    """Return texts; nodes: (parent, tokens) of each."""
+    texts = {"parent": [parent for parent, _ in nodes], "tokens": [tokens for _, tokens in nodes]}
+    ancestors = [path_of(texts, node)[:-1] for node in range(len(nodes))]
+    return texts | {"before": [tokens_of(texts, nodes) for nodes in ancestors]}
+
+
+def trace_of(texts, *rows):
+    """Return a trace of requests, each of which says where it differs from SENT."""
+    rows = [SENT | row for row in rows]
+    isl = [tokens_of(texts, path_of(texts, row["text"])) for row in rows]
+    return {"isl": isl} | {name: [row[name] for row in rows] for name in SENT}
+
+
+def fleet_of(texts, *rows, servers=({},), tiers=(), router=None, block=1, times=None):
+    """Return a fleet; rows: of its requests; servers, tiers, router: where they differ from what is usual.
+
+    Its iterations take 1 ms a token.
+    """
+    usual = PLAIN | {"iteration_s": 0.0, "row_s": 0.0}
+    return {
+        "times": per_token() if times is None else times,
+        "servers": [usual | server for server in servers],
+        "trace": trace_of(texts, *rows),
+        "texts": texts,
+        "tiers": [TIER | tier for tier in tiers],
+        "router": ROUTER | (router or {}),
+        "block": block,
+    }
+
+
+def of_package(fleet, policy=None):
+    """Return what the package's simulation says."""
+    floats = ("sent", "latency_s", "token_s")
+    columns = {name: [tier[name] for tier in fleet["tiers"]] for name in TIER}
+    types = {
+        name: float if name in floats else np.int64 for name in (*fleet["trace"], *TIER, *fleet["texts"])
+    }
+    types["through"] = bool
+    trace, texts, tiers = (
+        {name: np.array(values, dtype=types[name]) for name, values in table.items()}
+        for table in (fleet["trace"], fleet["texts"], columns)
+    )
+    router = dict(fleet["router"])
+    return simulate(
+        fleet["times"],
+        servers(*fleet["servers"]),
+        Trace(**trace),
+        Texts(**texts),
+        Tiers(**tiers),
+        Router(router.pop("name"), **router),
+        fleet["block"],
+        policy,
+    )
+
+
+def tables_by_row(times):
+    """Return the oracle's tables of each row."""
+    plain = {name: getattr(times, name).tolist() for name in times._fields}
+    return [plain | {name: plain[name][row] for name in TABLES} for row in range(len(plain["shared"]))]
+
+
+def of_oracle(fleet, policy=compose):
+    """Return (requests, totals of every server) of the oracle."""
+    parts = {name: value for name, value in fleet.items() if name != "times"}
+    return naive.simulate(tables_by_row(fleet["times"]), **parts, policy=policy)
+
+
+def random_fleet(random):
+    """Return a fleet of 1 to 4 servers of all kinds, with little memory."""
+    texts, trace = random_trace(random)
+    longest = max(isl + osl for isl, osl in zip(trace["isl"], trace["osl"], strict=True))
+    ranks, count = int(random.choice([1, 1, 2, 3])), int(random.choice([1, 1, 2, 3, 4]))
+    rows = int(random.integers(1, 4))
+    times = random_times(random)
+    factors = [1.0, *random.uniform(0.5, 2.0, rows - 1)]
+    tables = {name: np.concatenate([getattr(times, name) * factor for factor in factors]) for name in TABLES}
+    return {
+        "times": times._replace(**tables),
+        "servers": [random_member(random, ranks, rows, longest) for _ in range(count)],
+        "trace": trace,
+        "texts": texts,
+        "tiers": [random_tier(random) for _ in range(random.integers(4))],
+        "router": {
+            "name": str(random.choice(ROUTERS)),
+            "abs_threshold": int(random.choice([0, 1, 32])),
+            "rel_threshold": float(random.choice([1.0, 1.5])),
+            "share_threshold": float(random.choice([0.0, 0.2, 0.5])),
+        },
+        "block": int(random.choice([1, 4, 16])),
+    }
+
+
+def random_member(random, ranks, rows, longest):
+    """Return a server of a fleet; longest: tokens of the longest request, which it has room for."""
+    server = PLAIN | random_server(random, ranks) | {"first_use_s": 0.0, "times": int(random.integers(rows))}
+    server["per_pass"] = float(random.choice([1.0, 1.0, 1.5, 1.75]))  # contexts are exact in any order
+    server["capacity"] = int(longest * random.choice([1.0, 1.2, 1.5, 3.0, 1000.0]))
+    return server
+
+
+def random_tier(random):
+    """Return a tier below the first one."""
+    return {
+        "scope": int(random.choice([PER_RANK, PER_SERVER, PER_FLEET])),
+        "capacity": int(random.choice([0, 20, 60, 200, 10_000])),
+        "through": bool(random.integers(2)),
+        "latency_s": float(random.choice([0.0, 1e-2 * random.random()])),
+        "token_s": float(random.choice([0.0, 1e-4 * random.random()])),
+    }
+
+
+def random_trace(random):
+    """Return (texts, trace): prompts from trees of several levels, and turns of sessions that go on."""
+    nodes, rows = [], []
+
+    def add(parent, tokens):
+        nodes.append((parent, int(tokens)))
+        return len(nodes) - 1
+
+    def depth(node):
+        return 0 if node < 0 else 1 + depth(nodes[node][0])
+
+    for _ in range(random.integers(1, 9)):
+        shallow = [node for node in range(len(nodes)) if depth(node) < 4]
+        add(int(random.choice([-1, *shallow])), random.integers(1, 20))
+    trees = len(nodes)
+    for session in range(random.integers(1, 16)):
+        number = session if random.random() < 0.7 else -1
+        text = int(random.integers(trees))
+        if random.random() < 0.5:
+            text = add(int(random.choice([-1, text])), random.integers(1, 20))
+        follows = False
+        for _ in range(random.integers(1, 4)):
+            osl = int(random.integers(1, 20))
+            answer = add(text, osl) if random.random() < 0.7 else -1
+            rows.append(SENT | {"osl": osl, "text": text, "answer": answer, "session": number})
+            rows[-1]["follows"] = follows
+            text = add(text if answer < 0 else answer, random.integers(1, 12))
+            follows = bool(random.random() < 0.8)
+    texts = texts_of(*nodes)
+    return texts, trace_of(texts, *in_order_of_arrival(random, rows))
+
+
+def in_order_of_arrival(random, rows):
+    """Return requests in a random order, with their followers and times; rows: each says if it follows."""
+    order = [int(i) for i in random.permutation(len(rows))]  # rows by number
+    numbers = {row: number for number, row in enumerate(order)}
+    pause = random.choice([0.0, 0.02, 0.1, 1.0])
+    sent = sorted(pause * float(random.choice([0.0, 0.5, random.random()])) for _ in rows)
+    ordered = []
+    for number, row in enumerate(order):
+        one = dict(rows[row])
+        one["sent"] = sent[number]
+        if one.pop("follows"):
+            one["sent"] = float(random.choice([0.0, 0.01, 0.1 * random.random()]))
+        if row + 1 < len(rows) and rows[row + 1]["follows"]:
+            one["follower"] = numbers[row + 1]
+        ordered.append(one)
+    return ordered
