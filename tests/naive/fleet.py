@@ -118,11 +118,11 @@ class Router:
     def prefix_aware(self, request):
         """Return the rank that has most of a prompt, or the least loaded one."""
         most, fewest = max(self.in_flight), min(self.in_flight)
-        is_uneven = most - fewest > self.options["abs_threshold"]
-        if is_uneven and most > self.options["rel_threshold"] * fewest:
+        is_uneven = most - fewest > self.options["balance_abs_threshold"]
+        if is_uneven and most > self.options["balance_rel_threshold"] * fewest:
             return self.least_loaded()
         hits = [self.caches.hit_anywhere(rank, request.text) for rank in range(len(self.in_flight))]
-        if max(hits) > self.options["share_threshold"] * request.isl:
+        if max(hits) > self.options["cache_threshold"] * request.isl:
             return self.least_loaded([rank for rank, hit in enumerate(hits) if hit == max(hits)])
         return self.least_loaded()
 
@@ -223,9 +223,8 @@ class Fleet:
             return
         intake.note(options, now, has_prompts, is_held)
         for rank in ranks:
-            self.use_started(rank, now)
-        for rank in ranks:
-            rank.trim()
+            if self.use_started(rank, now):
+                rank.trim()
         took = sum(parts_of(self.times_by_row[options["times"]], options, batches).values())
         server.batches, server.end = batches, now + took
         server.totals["cache"] += took * sum(rank.held() for rank in ranks)
@@ -233,14 +232,14 @@ class Fleet:
         server.totals["with_prefill"] += has_prompts
 
     def use_started(self, rank, now):
-        """Let the requests that start in this iteration use their nodes."""
-        for request in rank.running:
-            if request.uses:
-                continue
+        """Let the requests that start in this iteration use their nodes; returns whether any does."""
+        starting = [request for request in rank.running if not request.uses]
+        for request in starting:
             self.caches.use(rank.number, request.text)
             request.uses = True
             if request.admitted is None:
                 request.admitted, request.hit = now, request.found
+        return bool(starting)
 
     def finish(self, server, now):
         """End the iteration of a server: tokens are there, and some requests end."""
@@ -253,10 +252,11 @@ class Fleet:
                 if request.rest == 0:
                     request.made, request.decodes = request.made + 1.0, True
                     request.first = now if request.first is None else request.first
-            for request in list(rank.running):
-                if request.decodes and request.made >= request.osl - 1e-9:
-                    self.end(rank, request, now)
-            rank.trim()
+            ended = [r for r in rank.running if r.decodes and r.made >= r.osl - 1e-9]
+            for request in ended:
+                self.end(rank, request, now)
+            if ended:
+                rank.trim()
 
     def end(self, rank, request, now):
         """End a request: its nodes are free, and its follower comes after the time to think."""

@@ -4,11 +4,15 @@ A fleet is a dictionary: times (PassTimes), servers, trace, texts, tiers, router
 (`tests.naive.fleet`) takes them.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 
-from fastflow.performance.serving.fleet.simulate import Router, simulate
+from fastflow.performance.serving.fleet.simulate import simulate
 from fastflow.performance.serving.fleet.state import Texts, Tiers, Trace
 from fastflow.performance.serving.passes.table import PassTimes
+from fastflow.schema.routing import ROUTERS as BUILT_IN
+from fastflow.schema.routing import Limits
 from tests.naive import fleet as naive
 from tests.naive.prefix_cache import PER_FLEET, PER_RANK, PER_SERVER, path_of, tokens_of
 from tests.naive.serving import compose
@@ -18,7 +22,12 @@ from tests.support.servers import PLAIN, servers
 ROUTERS = (
     "round_robin", "random", "least_loaded", "power_of_two", "hashing", "session_sticky", "prefix_aware",
 )  # fmt: skip
-ROUTER = {"name": "round_robin", "abs_threshold": 32, "rel_threshold": 1.5, "share_threshold": 0.5}
+ROUTER = {
+    "name": "round_robin",
+    "balance_abs_threshold": 32,
+    "balance_rel_threshold": 1.5,
+    "cache_threshold": 0.5,
+}
 SENT = {"osl": 1, "sent": 0.0, "text": 0, "answer": -1, "session": -1, "follower": -1}
 TIER = {"scope": PER_RANK, "capacity": 1_000_000, "through": False, "latency_s": 0.0, "token_s": 0.0}
 
@@ -75,16 +84,20 @@ def of_package(fleet, policy=None):
         for table in (fleet["trace"], fleet["texts"], columns)
     )
     router = dict(fleet["router"])
-    return simulate(
+    got = simulate(
         fleet["times"],
         servers(*fleet["servers"]),
         Trace(**trace),
         Texts(**texts),
         Tiers(**tiers),
-        Router(router.pop("name"), **router),
+        BUILT_IN[router.pop("name")],
+        Limits(**router),
         fleet["block"],
         policy,
     )
+    of_requests = {name: getattr(got.requests, name) for name in ("admitted", "first", "end")}
+    served = SimpleNamespace(**of_requests, **got.served._asdict(), hit=got.served.cached)
+    return SimpleNamespace(refused=got.refused, served=served, totals=got.totals)
 
 
 def tables_by_row(times):
@@ -116,9 +129,9 @@ def random_fleet(random):
         "tiers": [random_tier(random) for _ in range(random.integers(4))],
         "router": {
             "name": str(random.choice(ROUTERS)),
-            "abs_threshold": int(random.choice([0, 1, 32])),
-            "rel_threshold": float(random.choice([1.0, 1.5])),
-            "share_threshold": float(random.choice([0.0, 0.2, 0.5])),
+            "balance_abs_threshold": int(random.choice([0, 1, 32])),
+            "balance_rel_threshold": float(random.choice([1.0, 1.5])),
+            "cache_threshold": float(random.choice([0.0, 0.2, 0.5])),
         },
         "block": int(random.choice([1, 4, 16])),
     }

@@ -60,7 +60,9 @@ def keep(pools: Pools, pool: int, tokens: Ints, node: int) -> None:
 
 @lean_kernel
 def put(pools: Pools, tier: int, rank: int, tokens: Ints, node: int) -> None:
-    """Put a node into a tier, and into those below that are written through."""
+    """Put a node into a tier, and into those below that are written through, unless it is in use."""
+    if pools.uses[node, pools.of[tier, rank]] > UNUSED:
+        return
     keep(pools, pools.of[tier, rank], tokens, node)
     tier += 1
     while tier < pools.through.size and pools.through[tier]:
@@ -85,7 +87,10 @@ def evict(pools: Pools, texts: Texts, rank: int, used: float) -> None:
 
 @inlined_kernel
 def count_hits(pools: Pools, texts: Texts, rank: int, text: int) -> int:
-    """Return the tokens of a text that are in the first tier of a rank: a node is only there if its parent is."""
+    """Return the tokens of a text that are in the first tier of a rank.
+
+    A node is only there if its parent is.
+    """
     pool, node = pools.of[0, rank], text
     while node != NONE and pools.uses[node, pool] == ABSENT:
         node = texts.parent[node]
@@ -179,7 +184,7 @@ def read_tiers(pools: Pools, texts: Texts, rank: int, text: int, now: float) -> 
         first -= 1
     read, ready = 0, now
     for tier in range(1, tiers):
-        tokens, pool = 0, pools.of[tier, rank]
+        tokens = 0
         for index in range(first, depth):
             node = pools.path[index]
             if _tier_of(pools, rank, node) == tier:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fastflow.core.jit import inlined_kernel
+from fastflow.core.jit import inlined_kernel, lean_kernel
 from fastflow.performance.serving.fleet.arrivals import add_follower
 from fastflow.performance.serving.fleet.prefix_cache import (
     count_hits,
@@ -92,7 +92,9 @@ def has_room(fleet: Fleet, server: int, rank: int) -> bool:
 
 
 @inlined_kernel
-def accept(batch: Batch, fleet: Fleet, caches: Caches, log: Log, request: int, target: int, now: float) -> None:
+def accept(
+    batch: Batch, fleet: Fleet, caches: Caches, log: Log, request: int, target: int, now: float
+) -> None:
     """Put a request into the queue of a rank once what lower tiers have of its prompt is read.
 
     target: rank of all ranks of the fleet.
@@ -102,7 +104,7 @@ def accept(batch: Batch, fleet: Fleet, caches: Caches, log: Log, request: int, t
     fleet.in_flight[target] += 1
     log.served.rank[request], log.served.arrived[request] = target, now
     read, ready = read_tiers(caches.pools, caches.texts, target, log.trace.text[request], now)
-    evict(caches.pools, caches.texts, target, used_tokens(batch, ranks, rank))
+    evict(caches.pools, caches.texts, target, _used_now(batch, fleet, ranks, server, rank, now))
     log.served.read[request], requests.sent[request] = read, ready
     insert_by_arrival(ranks.queue[rank], ranks.head[rank], ranks.tail[rank], requests.sent, request)
     ranks.tail[rank] += 1
@@ -112,6 +114,16 @@ def accept(batch: Batch, fleet: Fleet, caches: Caches, log: Log, request: int, t
     else:
         plans.phase[server] = READY
         plans.when[server] = min(plans.when[server], ready)
+
+
+@inlined_kernel
+def _used_now(batch: Batch, fleet: Fleet, ranks: Ranks, server: int, rank: int, now: float) -> float:
+    """Return the tokens of running requests in the cache of a rank: more with each iteration that has run."""
+    plans, ended = fleet.plans, 0
+    if plans.phase[server] == RUNNING and plans.passes[server] > 1:
+        span, first, increase = now - plans.start[server], plans.first[server], plans.increase[server]
+        ended = steps_before(span, first, increase, plans.passes[server]) - 1
+    return used_tokens(batch, ranks, rank) + batch.per_pass * ranks.decoding[rank] * ended
 
 
 @inlined_kernel
@@ -153,10 +165,21 @@ def _look_up(
 
 
 @inlined_kernel
-def _release(fleet: Fleet, caches: Caches, log: Log, ranks: Ranks, rank: int, target: int, request: int) -> None:
+def _release(
+    fleet: Fleet, caches: Caches, log: Log, ranks: Ranks, rank: int, target: int, request: int
+) -> None:
     """Release the prompt of a request that ran on a rank."""
     text = log.trace.text[request]
     ranks.saved[rank] -= stop_using(caches.pools, caches.texts, target, text)
+
+
+@lean_kernel
+def _waits(batch: Batch, ranks: Ranks) -> bool:
+    """Say whether a request is in a queue."""
+    waiting = 0
+    for rank in range(batch.ranks):
+        waiting += ranks.tail[rank] - ranks.head[rank]
+    return bool(waiting > 0)
 
 
 @inlined_kernel
@@ -186,8 +209,12 @@ def plan(
         is_held = holds(batch, requests, ranks, intake)
         window = window_of_intake(batch, requests, ranks, intake, now, is_held)
         plans.passes[server] = 0
-        with_prompts = _compose(batch, fleet, caches, log, ranks, server, now, window.visible, is_held, schedule)
-        steps = step(times, batch, requests, ranks, with_prompts, Span(now, 1e300 if in_order else now, window.most))
+        with_prompts = _compose(
+            batch, fleet, caches, log, ranks, server, now, window.visible, is_held, schedule
+        )
+        steps = step(
+            times, batch, requests, ranks, with_prompts, Span(now, 1e300 if in_order else now, window.most)
+        )
         if steps.passes > 0 or is_idle:
             break
         plans.was_idle[server] = True  # an idle server takes at once what has come
@@ -197,10 +224,7 @@ def plan(
         if soonest < 1e300:
             return True
         plans.phase[server], plans.when[server] = IDLE, float("inf")
-        for rank in range(batch.ranks):
-            if ranks.head[rank] < ranks.tail[rank]:
-                return False
-        return True
+        return not _waits(batch, ranks)
     plans.phase[server], plans.when[server] = RUNNING, now + seconds_of(steps)
     plans.start[server], plans.passes[server] = now, steps.passes
     plans.first[server], plans.increase[server] = steps.first, steps.increase
@@ -246,7 +270,8 @@ def _compose(
             ranks.saved[rank] += shared - requests.shared[i]
             if served.preempted[i] == 0:
                 served.cached[i] = requests.cached[i]
-        evict(caches.pools, caches.texts, target, used_tokens(batch, ranks, rank))
+        if ranks.started[rank] > fleet.started[server, rank]:
+            evict(caches.pools, caches.texts, target, used_tokens(batch, ranks, rank))
     return with_prompts
 
 
@@ -259,7 +284,12 @@ def finish(batch: Batch, fleet: Fleet, caches: Caches, log: Log, server: int) ->
     add_totals(batch, ranks, steps, plans.with_prompts[server], fleet.totals[server])
     last_start = plans.start[server] + (seconds_of(steps) - last_of(steps))
     note(
-        batch, fleet.intake[server], last_start, steps.passes, plans.with_prompts[server], plans.is_held[server]
+        batch,
+        fleet.intake[server],
+        last_start,
+        steps.passes,
+        plans.with_prompts[server],
+        plans.is_held[server],
     )
     for rank in range(batch.ranks):
         of_rank = advance(batch, requests, ranks, rank, steps.passes, now)

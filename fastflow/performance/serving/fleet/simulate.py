@@ -114,7 +114,13 @@ def _simulation(router: Router, policy: Policy | None) -> Callable[..., int]:
 
     @kernel
     def run(
-        times: PassTimes, servers: Servers, fleet: Fleet, caches: Caches, log: Log, limits: Limits, number: int
+        times: PassTimes,
+        servers: Servers,
+        fleet: Fleet,
+        caches: Caches,
+        log: Log,
+        limits: Limits,
+        number: int,
     ) -> int:
         return _run(times, servers, fleet, caches, log, limits, number, route, schedule, in_order)
 
@@ -143,8 +149,11 @@ def _run(
     schedule: Callable[..., Any],
     in_order: bool,
 ) -> int:
-    """Run a fleet until all of its requests have ended, or a queue is full; returns _DONE, _FULL, _STALLED."""
-    trace, served, arrivals = log
+    """Run a fleet until all of its requests have ended, or a queue is full.
+
+    Returns _DONE, _FULL or _STALLED.
+    """
+    trace, _, arrivals = log
     plans, left = fleet.plans, 0
     for request in range(trace.isl.size):
         left += fleet.requests.end[request] < 0.0

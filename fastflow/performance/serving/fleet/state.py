@@ -61,7 +61,7 @@ class Served(NamedTuple):
 
 
 class Pools(NamedTuple):
-    """Caches of texts: a tier has a pool for each rank, each server, or the fleet. Nodes are there as a whole.
+    """Caches of texts: a tier has a pool for each rank, each server, or the fleet. Nodes are whole there.
 
     Nodes of a pool that no running request uses are in a list, from the least recently used one.
     """

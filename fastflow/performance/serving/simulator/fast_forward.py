@@ -160,7 +160,9 @@ def add_totals(batch: Batch, ranks: Ranks, steps: Step, has_prompts: bool, total
         growth += batch.per_pass * ranks.decoding[rank]
     # iteration i takes `i * increase` more than the first: sums over i, and over its square
     sum_i, sum_squares = 0.5 * count * (count - 1), count * (count - 1) * (2 * count - 1) / 6.0
-    totals[CACHE] += cached * seconds_of(steps) + growth * (steps.first * sum_i + steps.increase * sum_squares)
+    totals[CACHE] += cached * seconds_of(steps) + growth * (
+        steps.first * sum_i + steps.increase * sum_squares
+    )
     totals[ITERATIONS] += count
     totals[WITH_PREFILL] += 1 if has_prompts else 0
 

@@ -18,6 +18,7 @@ class Latency(NamedTuple):
     mean: Floats
     p50: Floats
     p90: Floats
+    p95: Floats
     p99: Floats
     percentile: Floats  # at `loads.percentile`; 0: the minimum
 
@@ -119,6 +120,7 @@ def _write_latency(values: Floats, percentile: float, point: int, out: Latency) 
     out.mean[point] = ordered.mean()
     out.p50[point] = percentile_of(ordered, 50.0)
     out.p90[point] = percentile_of(ordered, 90.0)
+    out.p95[point] = percentile_of(ordered, 95.0)
     out.p99[point] = percentile_of(ordered, 99.0)
     out.percentile[point] = percentile_of(ordered, percentile)
 

@@ -28,9 +28,7 @@ def preempt(batch: Batch, requests: Requests, ranks: Ranks, rank: int) -> int:
 @lean_kernel
 def is_short(batch: Batch, ranks: Ranks, rank: int) -> bool:
     """Say whether the requests of a rank, more than one, exceed its cache."""
-    return bool(
-        ranks.started[rank] > 1 and used_tokens(batch, ranks, rank) > batch.capacity + TOLERANCE
-    )
+    return bool(ranks.started[rank] > 1 and used_tokens(batch, ranks, rank) > batch.capacity + TOLERANCE)
 
 
 @lean_kernel

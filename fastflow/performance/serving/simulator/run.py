@@ -108,7 +108,9 @@ def simulate(times: PassTimes, servers: Servers, loads: Loads, policy: Policy | 
 def uncompilable(what: str, error: Exception) -> CompositionError:
     """Return the error of a function of a user that cannot be compiled or run."""
     name = type(error).__name__
-    return CompositionError(f"{what}: its function cannot be compiled or run: {name}: {_first_line(error):.200}")
+    return CompositionError(
+        f"{what}: its function cannot be compiled or run: {name}: {_first_line(error):.200}"
+    )
 
 
 def _first_line(error: Exception) -> str:

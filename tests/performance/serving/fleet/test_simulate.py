@@ -246,7 +246,7 @@ def test_a_prompt_is_sent_to_where_its_prefix_is():
     texts = texts_of((-1, 100), (-1, 100), (1, 20))
     rows = [{}, {"text": 1, "osl": 1000}, {"text": 2, "sent": 0.5, "osl": 1000}, {"text": 2, "sent": 0.6}]
     for threshold, ranks in ((32, [0, 1, 1, 1]), (1, [0, 1, 1, 0]), (0, [0, 1, 0, 0])):
-        router = {"name": "prefix_aware", "abs_threshold": threshold}
+        router = {"name": "prefix_aware", "balance_abs_threshold": threshold}
         served = check(fleet_of(texts, *rows, servers=[{"budget": 1000}] * 2, router=router))
         assert served.rank.tolist() == ranks
 

@@ -23,7 +23,7 @@ def choose(view: View, limits: Limits, request: int, now: float) -> int:
     fewest, most = view.in_flight[least], view.in_flight[least]
     for rank in range(view.in_flight.size):
         most = max(most, view.in_flight[rank])
-    if most - fewest > limits.abs_threshold and most > limits.rel_threshold * fewest:
+    if most - fewest > limits.balance_abs_threshold and most > limits.balance_rel_threshold * fewest:
         return least
     depth, best, longest = cached_prefixes(view, request), least, 0
     for rank in range(view.in_flight.size):
@@ -31,7 +31,7 @@ def choose(view: View, limits: Limits, request: int, now: float) -> int:
         is_less_loaded = view.in_flight[rank] < view.in_flight[best]
         if hits > longest or (hits == longest and hits > 0 and is_less_loaded):
             best, longest = rank, hits
-    return best if longest > limits.share_threshold * view.trace.isl[request] else least
+    return best if longest > limits.cache_threshold * view.trace.isl[request] else least
 
 
 ROUTER = Router("prefix_aware", choose)
