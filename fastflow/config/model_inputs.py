@@ -50,7 +50,11 @@ from fastflow.physics.workload.models.transformer.published import KEY as DTYPE
 from fastflow.physics.workload.models.transformer.published import PUBLISHED, with_types
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_lengths import read_lengths
+from fastflow.physics.workload.request_trace import KEY as TRACE
+from fastflow.physics.workload.request_trace import read_trace
 from fastflow.schema import INPUTS, Column, find_input, with_packages
+from fastflow.schema.routing import KEY as ROUTER
+from fastflow.schema.routing import ROUTERS
 
 Scalar = float | int | bool | str
 
@@ -66,6 +70,7 @@ SECTIONS = (
     "tiling",
     "serve",
     "server",
+    "router",
     "scaling",
     "cost",
     "carbon",
@@ -84,7 +89,7 @@ NOT_OF_THE_MODEL = (
     *SEARCH_KEYS, *VALIDATION_KEYS,
 )  # fmt: skip
 """Sections and leaves of the configuration that say where and how, and change no result."""
-FILES = ("model.file", "parallel.layout", LENGTHS, PROFILE)
+FILES = ("model.file", "parallel.layout", LENGTHS, TRACE, PROFILE)
 """Inputs that name a file: results follow from what is in it."""
 ALTERNATIVE = "alternative"
 """The name of a block of published figures that differ from those of its file."""
@@ -250,6 +255,10 @@ def _check_text(key: str, value: str) -> None:
         read_network(value)
     elif key == LENGTHS:
         read_lengths(value)
+    elif key == TRACE:
+        read_trace(value)
+    elif key == ROUTER:
+        ROUTERS.find(value)
     elif key == PROFILE:
         read_profile(value)
     elif key == PIPELINE_LAYOUT:

@@ -17,6 +17,7 @@ from fastflow.schema.memory import MEMORY
 from fastflow.schema.parallelism import PARALLEL
 from fastflow.schema.power import POWER_OF_SITE
 from fastflow.schema.precision import PRECISION
+from fastflow.schema.routing import ROUTING
 from fastflow.schema.servers import ALL_REDUCE_BACKENDS, SERVERS
 from fastflow.schema.serving import SERVING
 from fastflow.schema.technology import SCALING
@@ -404,6 +405,7 @@ INPUTS: tuple[Column, ...] = (
     *MEMORY,
     *SERVING,
     *SERVERS,
+    *ROUTING,
     *CHIPLET,
     *COST,
     *CARBON,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fastflow.core.field import Column, fraction, nonnegative, text
 from fastflow.core.registry import Registry
 
 KEY = "router.policy"
@@ -12,11 +13,11 @@ _PACKAGE = "fastflow.performance.serving.fleet"
 
 
 class Limits(NamedTuple):
-    """Limits of routers that weigh caches against loads (`router.*`)."""
+    """Limits of routers that weigh caches against loads, as `ROUTING` has them."""
 
-    abs_threshold: float  # requests in flight, most less fewest, above which loads are unequal
-    rel_threshold: float  # and most over fewest
-    share_threshold: float  # of a prompt that a cache has, above which it counts
+    balance_abs_threshold: float
+    balance_rel_threshold: float
+    cache_threshold: float
 
 
 class Router(NamedTuple):
@@ -32,12 +33,36 @@ ROUTERS: Registry[Router] = Registry(
     KEY,
     "routers",
     lambda thing: isinstance(thing, Router),
-    f"a fastflow.schema.routing.Router",
+    "a fastflow.schema.routing.Router",
     modules={
         name: f"{_PACKAGE}.routers.{name}:ROUTER"
         for name in (
-            "round_robin", "random", "least_loaded", "power_of_two", "hashing", "session_sticky", "prefix_aware",
+            "round_robin", "random", "least_loaded", "power_of_two", "hashing", "session_sticky",
+            "prefix_aware",
         )
     },
 )  # fmt: skip
 """Routers by name."""
+LIMITS = {name: f"router.{name}" for name in Limits._fields}
+"""Keys of limits."""
+ROUTING: tuple[Column, ...] = (
+    text(
+        KEY,
+        "which rank of a server takes a request of serve.trace: a name of the group router, or one that a"
+        " package adds",
+    ),
+    nonnegative(
+        LIMITS["balance_abs_threshold"],
+        "",
+        "prefix_aware: requests in flight, on the rank with most less that with fewest, above which a request"
+        " goes to the latter",
+    ),
+    nonnegative(
+        LIMITS["balance_rel_threshold"], "", "prefix_aware: the same, most over fewest; both must be exceeded"
+    ),
+    fraction(
+        LIMITS["cache_threshold"],
+        "prefix_aware: share of a prompt that the caches of a rank must have, or the request goes to the rank"
+        " with fewest in flight",
+    ),
+)

@@ -17,6 +17,7 @@ SERVED: tuple[Column, ...] = (
     TYPICAL_TTFT,
     Column("ttft_p50_s", "float", "s", f"median of ttft_s over requests; {_NO_MEDIAN}"),
     Column("ttft_p90_s", "float", "s", f"90th percentile of ttft_s over requests; {_NO_PERCENTILES}"),
+    Column("ttft_p95_s", "float", "s", f"95th percentile of ttft_s over requests; {_NO_PERCENTILES}"),
     Column("ttft_p99_s", "float", "s", f"99th percentile of ttft_s over requests; {_NO_PERCENTILES}"),
     Column(
         "ttft_slo_s",
@@ -36,6 +37,7 @@ SERVED: tuple[Column, ...] = (
     Column("tpot_s", "float", "s", "time per output token after the first (TPOT), mean over requests"),
     Column("tpot_p50_s", "float", "s", f"median of tpot_s over requests; {_NO_MEDIAN}"),
     Column("tpot_p90_s", "float", "s", f"90th percentile of tpot_s over requests; {_NO_PERCENTILES}"),
+    Column("tpot_p95_s", "float", "s", f"95th percentile of tpot_s over requests; {_NO_PERCENTILES}"),
     Column("tpot_p99_s", "float", "s", f"99th percentile of tpot_s over requests; {_NO_PERCENTILES}"),
     Column(
         "tpot_slo_s",
@@ -47,6 +49,7 @@ SERVED: tuple[Column, ...] = (
     Column("e2e_s", "float", "s", "time of a request from sending to its last token, mean over requests"),
     Column("e2e_p50_s", "float", "s", f"median of e2e_s over requests; {_NO_PERCENTILES}"),
     Column("e2e_p90_s", "float", "s", f"90th percentile of e2e_s over requests; {_NO_PERCENTILES}"),
+    Column("e2e_p95_s", "float", "s", f"95th percentile of e2e_s over requests; {_NO_PERCENTILES}"),
     Column("e2e_p99_s", "float", "s", f"99th percentile of e2e_s over requests; {_NO_PERCENTILES}"),
     Column(
         "tokens_per_s_per_user",
@@ -104,6 +107,25 @@ SERVED: tuple[Column, ...] = (
     ),
     Column(
         "preemptions", "float", "", "number of times that requests were preempted; of simulated points only"
+    ),
+    Column(
+        "prefix_hit_rate",
+        "float",
+        "",
+        "share of the prompts of serve.trace that the KV cache has when they start, over all their tokens",
+    ),
+    Column(
+        "tier_hit_rate",
+        "float",
+        "",
+        "part of the prompts of serve.trace that is read from lower tiers (serve.tiers), over all their"
+        " tokens",
+    ),
+    Column(
+        "goodput_per_s",
+        "float",
+        "1/s",
+        "requests of serve.trace within both limits of serve.slo per second; null: no limit is set",
     ),
     Column("replicas", "int", "", "number of servers that work independently"),
     Column("kv_B", "float", "B", "KV cache in use on one device, mean over time"),

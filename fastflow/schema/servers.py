@@ -193,6 +193,13 @@ SERVERS: tuple[Column, ...] = (
         "what tensor parallelism splits in a vision tower: its weights, or the images of an iteration (data)",
         ("weights", "data"),
     ),
+    Column(
+        "server.enable_prefix_caching",
+        "bool",
+        "",
+        "true: prompts of serve.trace reuse what the KV cache has of their start",
+    ),
+    count("server.block_size", "tokens of a block of the KV cache: whole blocks are reused", high=1e6),
     text(
         "server.policy",
         "scheduling policy: which requests, and how many of their tokens, an iteration has; auto: mixed or"

@@ -6,11 +6,30 @@ from fastflow.core.field import Column, count, nonnegative, positive, text
 
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
+TIERS = {"host": "the host's memory", "flash": "local drives", "remote": "a store on the network"}
+"""Tiers of memory below the devices' own, from the first one, and what they are."""
+TIER_SCOPES = ("rank", "server", "fleet")
+ON_EVICTION, THROUGH = TIER_WRITES = ("on_eviction", "through")
 GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
 
 
 def _length(name: str, meaning: str) -> Column:
     return Column(name, "float", "", meaning, low=1.0, high=1e9)
+
+
+def _tier(name: str, meaning: str) -> tuple[Column, ...]:
+    key = f"serve.tiers.{name}"
+    return (
+        nonnegative(
+            f"{key}.capacity",
+            "B",
+            f"memory of {meaning} for texts of serve.trace: a device's share, or with scope=fleet the whole;"
+            " 0: none",
+        ),
+        positive(f"{key}.bandwidth", "B/s", f"bandwidth at which a device reads {meaning}"),
+        nonnegative(f"{key}.latency", "s", f"latency of a read of {meaning}"),
+        text(f"{key}.scope", f"what shares the texts in {meaning}", TIER_SCOPES),
+    )
 
 
 SERVING: tuple[Column, ...] = (
@@ -30,6 +49,20 @@ SERVING: tuple[Column, ...] = (
         "file of requests, CSV or JSON Lines: token counts, which override isl, osl and"
         " length_range_ratio, and times of arrival; null: none",
     ),
+    text(
+        "serve.trace",
+        "file of requests, CSV or JSON Lines: times of arrival, token counts, sessions, turns, hashes of the"
+        " prompts' blocks; they go through router and caches, and override isl, osl, lengths, concurrency and"
+        " request_rate; null: none",
+    ),
+    positive("serve.trace_speed", "", "factor by which the requests of serve.trace arrive faster"),
+    text(
+        "serve.tiers.write",
+        "when a tier gets texts: on_eviction, when the tier above evicts them; through, when the tier above"
+        " gets them",
+        TIER_WRITES,
+    ),
+    *(column for name, meaning in TIERS.items() for column in _tier(name, meaning)),
     Column(
         "serve.length_range_ratio",
         "float",

@@ -22,7 +22,7 @@ from fastflow.engine.grid.overrides import Term
 from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
 from fastflow.schema import find_input
 
-GROUPS = ("framework", "calibration", "precision", "scaling", "server", "client")
+GROUPS = ("framework", "calibration", "precision", "scaling", "server", "client", "router")
 """Groups whose choice may change nothing, and that no result column names."""
 MAX_TRIALS = 256  # points of a grid that are all tried; also combinations of composed axes
 SAMPLE = 64  # points of a larger one that are tried

@@ -20,6 +20,7 @@ from fastflow.core.tables import Bools, Columns, Ints, broadcast_column, is_broa
 from fastflow.engine.grid.grid import Grid, Share, Unset
 from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.performance.serving import is_serving
+from fastflow.performance.serving.requests.lengths import file_key
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED
 from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
@@ -27,7 +28,6 @@ from fastflow.physics.parallelism.candidates import CHOSEN, STRATEGY
 from fastflow.physics.parallelism.strategy import AUTO, parse
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE
 from fastflow.physics.workload.precision import OPERAND
-from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.schema import find_input
 from fastflow.schema.results import BETWEEN, NO_EFFECT
 
@@ -83,7 +83,7 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     never: tuple[str, ...] = _SIZES
     if is_serving(inputs):
         mode = inputs["serve.mode"]
-        is_loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED)).all() and LENGTHS not in inputs
+        is_loaded = np.isin(mode, (CONTINUOUS, DISAGGREGATED)).all() and not file_key(inputs)
         never = *(_LOADS if is_loaded else ()), *(_OF_PREFILL if (mode == DISAGGREGATED).any() else ())
     for key in dict.fromkeys(key for unset in unset_of_points for key in unset if key not in never):
         rows_of: dict[str, list[tuple[int, Sequence[Mapping[str, Scalar | None]], bool]]] = {}

@@ -26,6 +26,7 @@ from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, stage_i
 from fastflow.performance.serving.passes.kernel_sums import TabulatedPart, read_prediction
 from fastflow.performance.serving.passes.parts import Part, Passes
 from fastflow.performance.serving.pipeline_stages import EMBEDDING_TIME
+from fastflow.performance.serving.requests.lengths import file_key
 from fastflow.physics.parallelism.strategy import TENSOR, Strategy
 from fastflow.physics.workload import invalid_model_dims
 from fastflow.physics.workload.models.transformer.encoder.dimensions import image_sides
@@ -38,7 +39,6 @@ from fastflow.physics.workload.models.transformer.encoder.vision import (
     written_grid,
 )
 from fastflow.physics.workload.models.transformer.serving_pass import PREFILL
-from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 
 IMAGES, IMAGE_SIZE, TP_MODE = "serve.images", "serve.image_size", "server.mm_encoder_tp_mode"
 DATA = "data"
@@ -61,7 +61,7 @@ def image_tokens(inputs: Inputs) -> Ints:
 
 def with_images(inputs: Inputs) -> Inputs:
     """Return inputs with the tokens of images in `serve.isl`; lengths of a file have them already."""
-    if not has_images(inputs) or LENGTHS in inputs:
+    if not has_images(inputs) or file_key(inputs):
         return inputs
     return {**inputs, "serve.isl": inputs["serve.isl"] + image_tokens(inputs)}
 

@@ -28,7 +28,13 @@ from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overload import OVERLOAD, overloads
 from fastflow.performance.serving.policy import simulated_policies
-from fastflow.performance.serving.requests.lengths import arrivals_of_files, longest_of, with_lengths
+from fastflow.performance.serving.requests.lengths import (
+    arrivals_of_files,
+    file_key,
+    longest_of,
+    read_requests,
+    with_lengths,
+)
 from fastflow.performance.serving.results import phases_of
 from fastflow.performance.serving.scenario import (
     CONTINUOUS,
@@ -47,7 +53,6 @@ from fastflow.physics.workload.models.transformer.dimensions import LEARNED
 from fastflow.physics.workload.models.transformer.encoder.vision import IMAGES as TRAINED_IMAGES
 from fastflow.physics.workload.models.transformer.encoder.vision import has_tower
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
-from fastflow.physics.workload.request_lengths import read_lengths
 from fastflow.schema.scheduling import ANALYTIC
 from fastflow.schema.scheduling import KEY as POLICY
 
@@ -144,9 +149,10 @@ def invalid_load(inputs: Inputs) -> ReasonColumn:
         allowed = f"requests at a time, or serve.request_rate above 0, or {LENGTHS} with times of arrival"
         reason.add(i, rejected(Code.LOAD, "serve.concurrency", 0, allowed))
     for i in np.flatnonzero(arrivals > 0).tolist():
-        rows = read_lengths(str(inputs[LENGTHS][i])).isl.size
+        key = file_key(inputs)
+        rows = read_requests(key, str(inputs[key][i])).isl.size
         if arrivals[i] > rows:
-            allowed = f"at most the {rows} requests of {LENGTHS}, which are sent once each, or 0 for all"
+            allowed = f"at most the {rows} requests of {key}, which are sent once each, or 0 for all"
             reason.add(i, rejected(Code.LOAD, "serve.num_requests", int(arrivals[i]), allowed))
     for i in reason.without(has_requests & (at_once > 0) & (rate > 0.0)):
         allowed = f"serve.concurrency=0 beside it, not {at_once[i]}; or serve.request_rate='0 1/s'"
@@ -185,8 +191,9 @@ def _exceeds_positions(inputs: Inputs) -> ReasonColumn:
         key, value = "serve.isl", float(inputs["serve.isl"][i])
         if context[i] > 0:
             key, value, allowed = "serve.context", int(context[i]), f"at most {limit}"
-        elif LENGTHS in inputs:
-            key, value = LENGTHS, inputs[LENGTHS][i]
+        elif file_key(inputs):
+            key = file_key(inputs)
+            value = inputs[key][i]
             allowed = f"requests of at most {limit}, not {positions[i]:.0f}"
         elif mode[i] == ONE_PREFILL:
             allowed = f"at most {limit}"

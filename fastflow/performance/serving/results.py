@@ -13,6 +13,8 @@ from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
+from fastflow.performance.serving.fleet.metrics import FLEET
+from fastflow.performance.serving.fleet.predict import simulate_fleets
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
@@ -32,13 +34,14 @@ from fastflow.performance.serving.scenario import (
 from fastflow.performance.serving.simulator.by_policy import simulate_each
 from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
+from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.schema.scheduling import KEY as POLICY
 
 HOST = "host"
 STATIONARY = "stationary"
-_PERCENTILES = ("p50", "p90", "p99", "percentile")
+_PERCENTILES = ("p50", "p90", "p95", "p99", "percentile")
 _TTFT, _TPOT, _E2E = ([f"{name}_{part}_s" for part in _PERCENTILES] for name in ("ttft", "tpot", "e2e"))
-SIMULATED = (*_TTFT, *_TPOT, *_E2E[:-1], "preemptions")  # no limit is of e2e_s
+SIMULATED = (*_TTFT, *_TPOT, *_E2E[:-1], "preemptions", *FLEET)  # no limit is of e2e_s
 """Columns of simulated points; the analytic form has some medians."""
 TPOT_COLUMNS = ("tpot_s", *_TPOT, "tokens_per_s_per_user")
 
@@ -238,11 +241,15 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
 def continuous(scenario: ServingScenario) -> PhaseResults:
     """Return the results of servers with continuous batching."""
     times, policies = scenario.passes.times, simulated_policies(scenario.inputs)
-    columns = predict_requests(
-        scenario.inputs, scenario.loads, scenario.active, np.ones(scenario.server.size, dtype=np.bool_),
-        lambda rows: steady(times, take(scenario.servers, rows), take(scenario.loads, rows)),
-        lambda rows, loads: simulate_each(times, take(scenario.servers, rows), loads, policies[rows]),
-    )  # fmt: skip
+    if TRACE in scenario.inputs:
+        columns = simulate_fleets(scenario)
+        scenario = scenario._replace(loads=scenario.loads._replace(prefix=columns["prefix_hit_rate"]))
+    else:
+        columns = predict_requests(
+            scenario.inputs, scenario.loads, scenario.active, np.ones(scenario.server.size, dtype=np.bool_),
+            lambda rows: steady(times, take(scenario.servers, rows), take(scenario.loads, rows)),
+            lambda rows, loads: simulate_each(times, take(scenario.servers, rows), loads, policies[rows]),
+        )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
     reason = _refusals(scenario, refused, columns["requests_per_s"] * scenario.active)
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}

@@ -22,6 +22,7 @@ from fastflow.performance.serving.requests.lengths import (
     REQUESTS,
     LongestLengths,
     arrivals_of_files,
+    file_key,
     longest_of,
     num_known_requests,
 )
@@ -31,11 +32,10 @@ from fastflow.performance.serving.two_batches import with_two_batches
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
-from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.schema.servers import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, REDUNDANT
 
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
-OTHER_SECTIONS = ("serve.", "server.", VISION)
+OTHER_SECTIONS = ("serve.", "server.", "router.", VISION)
 """Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
 PASS_KEYS = (
     "server.all_reduce_backend", "server.moe_alignment", "serve.sampling", "server.sampler", MOE_BACKEND,
@@ -84,7 +84,7 @@ class ServingScenario(NamedTuple):
     def longest_lengths(self) -> LongestLengths:
         """The longest lengths of requests, of a file or uniform [tokens]."""
         lengths = longest_of(self.inputs)
-        if LENGTHS in self.inputs:
+        if file_key(self.inputs):
             return lengths
         return LongestLengths(*(mean / (1.0 - 0.5 * self.loads.relative_range) for mean in lengths))
 

@@ -12,12 +12,11 @@ from rich.table import Table as Sheet
 from fastflow.core import units
 from fastflow.core.reasons.codes import Code
 from fastflow.core.tables import Inputs
-from fastflow.performance.serving.requests.lengths import REQUESTS, arrivals_of_files
+from fastflow.performance.serving.requests.lengths import REQUESTS, arrivals_of_files, file_key, read_requests
 from fastflow.performance.serving.requests.load import longest
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.performance.serving.slo import PERCENTILE, needs_requests, ordinal
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
-from fastflow.physics.workload.request_lengths import read_lengths
 from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.latencies import Limits, latency_sheet, limits_of
@@ -156,7 +155,7 @@ def image_lines(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[s
     if images and has_value(row, "encode_s"):
         count = "an image" if images == 1 else f"{images:,} images"
         sides = f"{inputs['serve.image_size']} pixels" + ("" if images == 1 else " each")
-        in_prompt = "among those of the file" if LENGTHS in inputs else "more tokens of the prompt"
+        in_prompt = "among those of the file" if file_key(inputs) else "more tokens of the prompt"
         seconds = quantity("encode_s", row["encode_s"])
         yield (
             f"With {count} of {sides}: {row['image_tokens']:,.0f} {in_prompt},"
@@ -209,7 +208,8 @@ def unused_arrival_lines(inputs: Mapping[str, Any]) -> Iterator[str]:
 
 def _num_arrival_times(inputs: Mapping[str, Any]) -> int:
     """Return the number of requests of a point's file with arrival times."""
-    return read_lengths(str(inputs[LENGTHS])).sent.size if LENGTHS in inputs else 0
+    key = file_key(inputs)
+    return read_requests(key, str(inputs[key])).sent.size if key else 0
 
 
 def _num_replayed(inputs: Mapping[str, Any]) -> int:
@@ -230,10 +230,10 @@ def _arrival_text(inputs: Mapping[str, Any]) -> str:
 def _lengths(inputs: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the lengths of requests in one or two lines."""
     isl, osl, range_ratio = (float(inputs[f"serve.{name}"]) for name in ("isl", "osl", "length_range_ratio"))
-    if LENGTHS in inputs:
-        file = read_lengths(str(inputs[LENGTHS]))
+    if key := file_key(inputs):
+        file = read_requests(key, str(inputs[key]))
         ranges = [f"{column.min():,} to {column.max():,}" for column in (file.isl, file.osl)]
-        source = f"those of {inputs[LENGTHS]}"
+        source = f"those of {inputs[key]}"
     elif range_ratio == 0.0:
         return (
             f"Requests of {isl:,.0f} tokens with answers of {osl:,.0f}, all alike"

@@ -1,4 +1,4 @@
-"""Loads whose requests come from a file (`serve.lengths`): their means, their longest, and their arrivals.
+"""Loads whose requests come from a file (`serve.lengths`, `serve.trace`): means, longest, arrivals.
 
 A point uses the arrival times of the file where `serve.concurrency` and `serve.request_rate` are both 0. It
 sends the first `serve.num_requests` requests of the file, or all of them. Else requests are sent as
@@ -6,6 +6,9 @@ sends the first `serve.num_requests` requests of the file, or all of them. Else 
 many requests as the file has sends each of them, in the order of the file. Requests of a file are simulated:
 the analytic form has uniform lengths only. It gets the means, and the range that gives answers the same
 coefficient of variation (standard deviation over mean), as far as uniform lengths can have it.
+
+A trace (`serve.trace`) goes before `serve.lengths`, and its arrivals before `serve.concurrency` and
+`serve.request_rate`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from fastflow.core.dedupe import factorize, unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
 from fastflow.performance.serving.requests.load import Loads
 from fastflow.physics.workload.request_lengths import KEY, RequestLengths, read_lengths
+from fastflow.physics.workload.request_trace import KEY as TRACE
+from fastflow.physics.workload.request_trace import read_trace
 
 REQUESTS = 10
 """Requests for each concurrent one of a closed loop, where `serve.num_requests` is 0."""
@@ -46,36 +51,56 @@ class _File(NamedTuple):
     in_order: bool  # each request is sent, in order, in a closed loop
 
 
+def file_key(inputs: Inputs) -> str:
+    """Return the key of the files that points take their requests from; "" without files."""
+    return next((key for key in (TRACE, KEY) if key in inputs), "")
+
+
+def read_requests(key: str, path: str) -> RequestLengths:
+    """Return the requests of a file that a key names; raises InputError."""
+    if key == KEY:
+        return read_lengths(path)
+    trace = read_trace(path)
+    return RequestLengths(trace.isl, trace.osl, trace.sent)
+
+
 def arrivals_of_files(inputs: Inputs) -> Ints:
     """Return how many requests points send at the times of their files; 0: at other times, (points,)."""
     points, requests = inputs["serve.isl"].size, inputs["serve.num_requests"]
-    if KEY not in inputs:
+    if not file_key(inputs):
         return np.zeros(points, dtype=np.int64)
-    names, inverse = factorize(inputs[KEY])
-    arrivals = np.array([read_lengths(str(name)).sent.size for name in names], dtype=np.int64)[inverse]
+    key = file_key(inputs)
+    names, inverse = factorize(inputs[key])
+    arrivals = np.array([read_requests(key, str(name)).sent.size for name in names], dtype=np.int64)[inverse]
+    is_batched = np.isin(inputs["serve.mode"], BATCHED)
+    if key == TRACE:
+        return np.where(is_batched, np.where(requests > 0, requests, arrivals), 0)
     free = (inputs["serve.concurrency"] == 0) & (inputs["serve.request_rate"] == 0.0)
-    has_arrivals = free & np.isin(inputs["serve.mode"], BATCHED) & (arrivals > 0)
+    has_arrivals = free & is_batched & (arrivals > 0)
     return np.where(has_arrivals, np.where(requests > 0, requests, np.minimum(arrivals, MAX_ARRIVALS)), 0)
 
 
 def with_lengths(inputs: Inputs) -> Inputs:
     """Return inputs with a file's lengths for `serve.isl`, `serve.osl` and `serve.length_range_ratio`.
 
-    Raises InputError for a file that cannot be read.
+    With a trace, also without a concurrency and a rate. Raises InputError for a file that cannot be read.
     """
-    if KEY not in inputs:
+    if not file_key(inputs):
         return inputs
     means = _file_statistics(
         inputs, lambda file: (file.isl.mean(), file.osl.mean(), _uniform_range(file.osl))
     )
-    return dict(inputs) | dict(
+    with_means = dict(inputs) | dict(
         zip(("serve.isl", "serve.osl", "serve.length_range_ratio"), means.T, strict=True)
     )
+    if TRACE in inputs:
+        with_means |= {key: np.zeros_like(inputs[key]) for key in ("serve.concurrency", "serve.request_rate")}
+    return with_means
 
 
 def longest_of(inputs: Inputs) -> LongestLengths:
     """Return the longest lengths of points with files, and the means of others."""
-    if KEY not in inputs:
+    if not file_key(inputs):
         isl, osl = inputs["serve.isl"], inputs["serve.osl"]
         return LongestLengths(isl, osl, isl + osl)
     lengths = _file_statistics(
@@ -86,7 +111,7 @@ def longest_of(inputs: Inputs) -> LongestLengths:
 
 def num_known_requests(inputs: Inputs) -> Ints:
     """Return how many requests of a file points send or draw from; 0: no file, (points,)."""
-    if KEY not in inputs:
+    if not file_key(inputs):
         return np.zeros(inputs["serve.isl"].size, dtype=np.int64)
     files, inverse = _files(inputs)
     sizes = [file.requests.isl.size for file in files]
@@ -104,7 +129,7 @@ def blocks_with_requests(
 
     servers: that share the requests of each point round-robin; the loads are those of the first server.
     """
-    if KEY not in inputs:
+    if not file_key(inputs):
         yield rows, take(loads, rows)
         return
     size = max(1, _CELLS // max(int(loads.known[rows].max(initial=1)), 1))
@@ -149,10 +174,11 @@ def _files(inputs: Inputs) -> tuple[list[_File], Ints]:
     count = arrivals_of_files(inputs)
     is_closed = (inputs["serve.concurrency"] > 0) & (inputs["serve.request_rate"] == 0.0)
     sent = np.where(is_closed, inputs["serve.num_requests"], 0)
-    first, inverse = unique_rows([inputs[KEY], count, sent], count.size)
+    key = file_key(inputs)
+    first, inverse = unique_rows([inputs[key], count, sent], count.size)
     files = []
     for i in first.tolist():
-        requests = read_lengths(str(inputs[KEY][i]))
+        requests = read_requests(key, str(inputs[key][i]))
         has_arrivals, size = bool(count[i] > 0), requests.isl.size
         in_order = bool(sent[i] == size) and size <= MAX_ARRIVALS
         rows = np.arange(min(count[i], size))
