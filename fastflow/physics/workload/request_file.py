@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Collection, Iterator
+import re
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
-from itertools import zip_longest
+from itertools import accumulate, compress, islice, zip_longest
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -42,8 +43,9 @@ MAX_TOKENS = 10**9  # of a prompt or an answer, as of serve.isl and serve.osl
 MAX_SECONDS = 1e12  # of a time
 MILLI = 1e-3
 TIME = "times, as numbers or as 2026-01-31 12:00:00.5"
-_PART = 16_384  # lines: their objects of Python are small next to the arrays of a long file
+_PART = 2048  # lines: their objects of Python are small next to the arrays of a long file
 _PEEK = 4096  # characters
+_BREAK = re.compile(r"\r\n|\r|\n")
 
 
 class Part(NamedTuple):
@@ -105,9 +107,15 @@ def column_of(part: Part, name: str) -> list[Any]:
     return part.values.get(name) or [None] * len(part.lines)
 
 
-def is_given(values: list[Any]) -> Bools:
-    """Return which values are there, (lines,)."""
-    return np.array([value is not None and value != "" for value in values], dtype=bool)
+def given_of(part: Part, name: str) -> tuple[Bools, list[Any], list[int]]:
+    """Return where a column has values, (lines,), these values, and the numbers of their lines."""
+    values, lines = part.values.get(name), part.lines
+    if values is None:
+        return np.zeros(len(lines), dtype=bool), [], []
+    if None not in values and "" not in values:
+        return np.ones(len(lines), dtype=bool), values, lines
+    given = [value is not None and value != "" for value in values]
+    return np.array(given, dtype=bool), list(compress(values, given)), list(compress(lines, given))
 
 
 def invalid_cell(name: str, allowed: str, line: int, value: Any) -> MistakeError:
@@ -155,51 +163,48 @@ def _whole(value: Any, least: int, name: str, allowed: str, line: int) -> int:
     return int(text)
 
 
-def times(
-    part: Part,
-    name: str,
-    least: float = -MAX_SECONDS / MILLI,
-    allowed: str = TIME,
-    read: Callable[[Any], float] | None = None,
-    needed: bool = True,
-) -> Floats:
-    """Return the times of a column, in its unit, (lines,); raises MistakeError.
+def times(part: Part, name: str) -> Floats:
+    """Return the times of a column, in its unit, (lines,); raises MistakeError. Each has to be there."""
+    return _times(column_of(part, name), part.lines, name, -MAX_SECONDS / MILLI, TIME)
 
-    least: the least allowed time; allowed: the times in words; read: of a value that is no number, NaN for
-    an error, by default `date_of`. Where a time is not needed, NaN stands for nothing.
+
+def times_given(part: Part, name: str, least: float, allowed: str, dates: bool = True) -> Floats:
+    """Return the times of a column, in its unit, (lines,), NaN for nothing; raises MistakeError.
+
+    least: the least allowed time; allowed: the times in words; dates: whether they may be dates.
     """
-    values, lines = column_of(part, name), part.lines
-    given = np.ones(len(values), dtype=bool) if needed else is_given(values)
-    if not given.all():
-        lines = [line for line, is_there in zip(lines, given, strict=True) if is_there]
-        values = [value for value, is_there in zip(values, given, strict=True) if is_there]
-    try:
-        is_plain = bool not in set(map(type, values))
-        numbers = np.array(list(map(float, values))) if is_plain else None
-    except (TypeError, ValueError, OverflowError):
-        numbers = None
-    if numbers is None or not ((numbers >= least) & (numbers <= MAX_SECONDS / MILLI)).all():
-        pairs = zip(values, lines, strict=True)
-        each = [_time(value, read or date_of, least, name, allowed, line) for value, line in pairs]
-        numbers = np.array(each, dtype=np.float64)
+    given, values, lines = given_of(part, name)
     result = np.full(given.size, np.nan)
-    result[given] = numbers
+    result[given] = _times(values, lines, name, least, allowed, dates)
     return result
 
 
-def _time(
-    value: Any, read: Callable[[Any], float], least: float, name: str, allowed: str, line: int
-) -> float:
+def _times(
+    values: list[Any], lines: list[int], name: str, least: float, allowed: str, dates: bool = True
+) -> Floats:
+    if bool not in set(map(type, values)):
+        try:
+            numbers = np.array(list(map(float, values)))
+            if ((numbers >= least) & (numbers <= MAX_SECONDS / MILLI)).all():
+                return numbers
+        except (TypeError, ValueError, OverflowError):
+            pass  # a date, or a mistake
+    return np.array(
+        [_time(value, dates, least, name, allowed, line) for value, line in zip(values, lines, strict=True)]
+    )
+
+
+def _time(value: Any, dates: bool, least: float, name: str, allowed: str, line: int) -> float:
     try:
         time = float(value) if not isinstance(value, bool) else np.nan
     except (TypeError, ValueError, OverflowError):
-        time = read(value)
+        time = _date(value) if dates else np.nan
     if not isfinite(time) or not least <= time <= MAX_SECONDS / MILLI:
         raise invalid_cell(name, allowed, line, value)
     return time
 
 
-def date_of(value: Any) -> float:
+def _date(value: Any) -> float:
     """Return the seconds of a date with a time of day, UTC without a zone; NaN if it is no date."""
     if not isinstance(value, str):
         return float("nan")
@@ -226,27 +231,28 @@ def _cells(file: TextIO, known: Collection[str]) -> Iterator[Part]:
     for name in names:
         if name in known and names.count(name) > 1:
             raise MistakeError(f"a file whose first line names each column once; it names {name} twice")
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    for row in reader:
-        if row and (row[0] or any(cell.strip() for cell in row)):
-            rows.append(row)
-            lines.append(reader.line_num)
-            if len(rows) == _PART:
-                yield _part_of_cells(names, known, rows, lines)
-                rows, lines = [], []
-    yield _part_of_cells(names, known, rows, lines)
+    kept = {name: i for i, name in enumerate(names) if name in known}
+    before, is_first = reader.line_num, True
+    while (rows := list(islice(reader, _PART))) or is_first:
+        lines = list(range(before + 1, reader.line_num + 1))
+        if len(lines) != len(rows):  # a cell has line breaks
+            breaks = (1 + sum(len(_BREAK.findall(cell)) for cell in row) for row in rows)
+            lines = list(accumulate(breaks, initial=before))[1:]
+        if not all(map(any, rows)):  # an empty line has no cells, or empty ones
+            lines = [line for line, row in zip(lines, rows, strict=True) if any(row)]
+            rows = [row for row in rows if any(row)]
+        columns = list(zip_longest(*rows, fillvalue=""))
+        nothing = ("",) * len(rows)
+        values = {name: _stripped(columns[i] if i < len(columns) else nothing) for name, i in kept.items()}
+        yield Part("whose first line names", lines, values)
+        before, is_first = reader.line_num, False
 
 
-def _part_of_cells(names: list[str], known: Collection[str], rows: list[list[str]], lines: list[int]) -> Part:
-    columns = list(zip_longest(*rows, fillvalue=""))
-    columns += [("",) * len(rows)] * (len(names) - len(columns))
-    values = {
-        name: [cell.strip() for cell in cells]
-        for name, cells in zip(names, columns, strict=False)
-        if name in known
-    }
-    return Part("whose first line names", lines, values)
+def _stripped(cells: tuple[str, ...]) -> list[str]:
+    """Return cells without spaces around them."""
+    text = "".join(cells)
+    has_space = " " in text or not text.isprintable()  # printable text has no other white space
+    return [cell.strip() for cell in cells] if has_space else list(cells)
 
 
 def _objects(file: TextIO, known: Collection[str]) -> Iterator[Part]:
