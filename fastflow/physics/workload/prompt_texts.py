@@ -1,0 +1,162 @@
+"""Prompts and answers of a trace as a forest of texts: what a prefix cache can share (docs/serving.md).
+
+A node is a piece of text after the text of its parent. Prompts that begin with the same tokens end in nodes
+with common ancestors. Where they have no hashes of blocks, a later turn of a session goes on from the answer
+of the turn before, and all other prompts are new, but for a prefix that all share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.tables import Ints
+from fastflow.physics.workload.request_order import RequestTrace, previous_turns
+
+NODE_TOKENS = 2048
+"""Longer texts are chains of nodes, since caches evict whole nodes."""
+ROOT = -1
+_ODD_1, _ODD_2, _ODD_3 = 0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB  # any
+
+
+class PromptTexts(NamedTuple):
+    """Texts of requests: nodes, (nodes,), each after its parent, and where a request ends, (rows,).
+
+    The prompt of request i is the text of node text[i] with all its ancestors:
+    `isl[i] == before[text[i]] + tokens[text[i]]`.
+    """
+
+    parent: Ints  # ROOT where the text begins
+    tokens: Ints  # of the node, 1 to NODE_TOKENS
+    before: Ints  # tokens of all its ancestors
+    text: Ints  # node of the last tokens of the prompt
+    answer: Ints  # node of the last tokens of the answer, below `text`
+
+
+def prompt_texts(trace: RequestTrace, shared_prefix: int = 0) -> PromptTexts:
+    """Return the texts of all requests.
+
+    shared_prefix: tokens that begin every new prompt that is longer, as a system prompt does. It is not read
+    where prompts have hashes.
+
+    - A prompt with hashes of blocks is a chain of blocks. Two blocks are one node where their hashes, their
+      tokens and all blocks before them are equal. The last one has what is left of the prompt. Tokens after
+      the last whole block that has a hash are of this prompt alone.
+    - Another prompt of a later turn begins with prompt and answer of the turn before. If it is not longer
+      than both, the context was cut: it is a new prompt.
+    - An answer is of its request alone.
+    """
+    rows = trace.isl.size
+    prompts = _Prompts(trace.isl, trace.osl, previous_turns(trace), trace.hash_offsets, trace.hash_ids)
+    # memory is used as nodes are written, not before
+    nodes = _Nodes(*np.empty((4, 1 + 2 * rows + trace.hash_ids.size), dtype=np.int64))
+    text, answer = np.empty((2, rows), dtype=np.int64)
+    count = _write_nodes(prompts, trace.block_tokens, shared_prefix, nodes, text, answer)
+    parent, tokens, before, _ = (column[:count].copy() for column in nodes)
+    del nodes
+    pieces = (tokens - 1) // NODE_TOKENS + 1
+    last = np.cumsum(pieces) - 1
+    if last.size == pieces.sum():  # none is longer
+        return PromptTexts(parent, tokens, before, text, answer)
+    node = np.repeat(np.arange(pieces.size), pieces)
+    piece = np.arange(node.size) - (last - pieces + 1)[node]
+    is_first = piece == 0
+    above = np.where(parent[node] == ROOT, ROOT, last[parent[node]])
+    return PromptTexts(
+        parent=np.where(is_first, above, np.arange(node.size) - 1),
+        tokens=np.minimum(tokens[node] - piece * NODE_TOKENS, NODE_TOKENS),
+        before=before[node] + piece * NODE_TOKENS,
+        text=last[text],
+        answer=last[answer],
+    )
+
+
+class _Prompts(NamedTuple):
+    """Requests as the kernel takes them."""
+
+    isl: Ints
+    osl: Ints
+    previous: Ints  # index of the turn before; negative for none
+    offsets: Ints  # of hashes
+    hash_ids: Ints
+
+
+class _Nodes(NamedTuple):
+    """Nodes of any length, in order; (most nodes,)."""
+
+    parent: Ints
+    tokens: Ints
+    before: Ints
+    hash_id: Ints  # of a block that has one, else 0
+
+
+@kernel
+def _write_nodes(
+    prompts: _Prompts, block_tokens: int, shared_prefix: int, nodes: _Nodes, text: Ints, answer: Ints
+) -> int:
+    """Write nodes, and the last ones of each request, and return the number of nodes."""
+    count, blocks, shared = 0, 0, ROOT
+    table = np.zeros(1024, dtype=np.int64)  # 1 + node of a block by its parent, hash and tokens; 0: none
+    for i in range(prompts.isl.size):
+        isl = prompts.isl[i]
+        above, done = ROOT, 0
+        first, last, previous = prompts.offsets[i], prompts.offsets[i + 1], prompts.previous[i]
+        if last > first:
+            for k in range(first, last):
+                hash_id, tokens = prompts.hash_ids[k], min(block_tokens, isl - done)
+                slot = _slot(table, nodes, above, hash_id, tokens)
+                if table[slot] == 0:
+                    _write(nodes, count, above, tokens, hash_id)
+                    count, blocks = count + 1, blocks + 1
+                    table[slot] = count
+                above, done = table[slot] - 1, done + tokens
+                if 2 * blocks > table.size:
+                    table = _doubled(table, nodes)
+        elif previous >= 0 and isl > prompts.isl[previous] + prompts.osl[previous]:
+            above, done = answer[previous], prompts.isl[previous] + prompts.osl[previous]
+        elif 0 < shared_prefix < isl:
+            if shared == ROOT:
+                _write(nodes, count, ROOT, shared_prefix, 0)
+                shared, count = count, count + 1
+            above, done = shared, shared_prefix
+        if done < isl:
+            _write(nodes, count, above, isl - done, 0)
+            above, count = count, count + 1
+        text[i], answer[i] = above, count
+        _write(nodes, count, above, prompts.osl[i], 0)
+        count += 1
+    return count
+
+
+@lean_kernel
+def _write(nodes: _Nodes, node: int, parent: int, tokens: int, hash_id: int) -> None:
+    nodes.parent[node], nodes.tokens[node], nodes.hash_id[node] = parent, tokens, hash_id
+    nodes.before[node] = nodes.before[parent] + nodes.tokens[parent] if parent >= 0 else 0
+
+
+@lean_kernel
+def _slot(table: Ints, nodes: _Nodes, parent: int, hash_id: int, tokens: int) -> int:
+    """Return the entry of a block in the table, or the empty one for it; the size is a power of two."""
+    mixed = (parent + 1) * _ODD_1 + hash_id * _ODD_2 + tokens * _ODD_3  # wraps
+    mixed ^= mixed >> 29
+    slot = ((mixed * _ODD_1) >> 20) & (table.size - 1)
+    while table[slot] != 0:
+        node = table[slot] - 1
+        if nodes.parent[node] == parent and nodes.hash_id[node] == hash_id and nodes.tokens[node] == tokens:
+            break
+        slot = (slot + 1) & (table.size - 1)
+    return slot
+
+
+@kernel
+def _doubled(table: Ints, nodes: _Nodes) -> Ints:
+    """Return a table of twice the size with the same entries."""
+    result = np.zeros(2 * table.size, dtype=np.int64)
+    for entry in table:
+        if entry != 0:
+            node = entry - 1
+            slot = _slot(result, nodes, nodes.parent[node], nodes.hash_id[node], nodes.tokens[node])
+            result[slot] = entry
+    return result

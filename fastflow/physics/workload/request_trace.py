@@ -1,0 +1,60 @@
+"""`serve.trace=FILE`: requests of servers with sessions, turns, and blocks of equal text (docs/serving.md).
+
+The file is one of `serve.lengths`, with more columns (`trace_columns`). Formats:
+
+- Mooncake (Qin et al., FAST 2025): `hash_ids` has a number for each block of 512 tokens of the prompt. The
+  column `block_size` gives another size.
+- NVIDIA AIPerf and Dynamo: `session_id`, and `delay` [ms] from the end of the turn before.
+- Alibaba's Bailian traces (Wang et al., USENIX ATC 2025): `chat_id` and `parent_chat_id` chain the turns of
+  a session, `timestamp` is in seconds, and a block has 16 tokens.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from fastflow.core.tables import concat_tables
+from fastflow.core.yaml_file import MistakeError, read_current
+from fastflow.physics.workload.request_file import check_rows, check_size, read_parts
+from fastflow.physics.workload.request_order import RequestTrace, order_requests
+from fastflow.physics.workload.trace_columns import COLUMNS, TraceColumns
+
+KEY = "serve.trace"
+MAX_BYTES = 1024**3
+"""Four million lines of Mooncake, at 250 B each; ten times as much as its longest trace, and what
+is read in half a minute into less memory than the file has bytes."""
+
+
+def read_trace(path: str, new_tokens: bool = False) -> RequestTrace:
+    """Return the requests of a file by time of arrival; raises InputError, which names the line.
+
+    path: of a file of CSV or JSON Lines, in UTF-8, with the columns of this module's head.
+    new_tokens: whether the prompts of later turns are given without the turns before them, as in AIPerf's
+    synthetic sessions and Dynamo's `mooncake_delta`; the trace has whole prompts.
+    """
+    return read_current(KEY, _parse_version, path, new_tokens)
+
+
+@lru_cache(maxsize=2)
+def _parse_version(path: str, changed: int, size: int, new_tokens: bool) -> RequestTrace:
+    check_size(size, MAX_BYTES)
+    columns = TraceColumns()
+    requests = concat_tables([columns.requests(part) for part in read_parts(path, COLUMNS)])
+    check_rows(requests.line)
+    trace = order_requests(columns.whole(requests), columns.block_tokens(), columns.class_names())
+    return _with_history(trace) if new_tokens else trace
+
+
+def _with_history(trace: RequestTrace) -> RequestTrace:
+    """Return a trace of whole prompts, from one of their new tokens; raises MistakeError."""
+    if trace.hash_ids.size:
+        raise MistakeError("a file without hash_ids, where prompts are given as new tokens")
+    rows = np.lexsort((trace.turn, trace.session))  # requests without session are each a first turn
+    both = (trace.isl + trace.osl)[rows]
+    before = np.cumsum(both) - both
+    starts = np.maximum.accumulate(np.where(trace.turn[rows] == 0, np.arange(rows.size), 0))
+    isl = trace.isl.copy()
+    isl[rows] += before - before[starts]
+    return trace._replace(isl=isl)
