@@ -297,8 +297,9 @@ def finish(batch: Batch, fleet: Fleet, caches: Caches, log: Log, server: int) ->
         for index in range(of_rank):
             i = ranks.ended[rank, index]
             answer, follower = log.trace.answer[i], log.trace.follower[i]
-            if answer != NONE:
+            while answer != NONE and answer != log.trace.text[i]:
                 put(caches.pools, 0, target, caches.texts.tokens, answer)
+                answer = caches.texts.parent[answer]
             _release(fleet, caches, log, ranks, rank, target, i)
             if follower != NONE:
                 add_follower(log.arrivals, follower, now + log.trace.sent[follower])

@@ -27,7 +27,7 @@ class Trace(NamedTuple):
     osl: Ints
     sent: Floats  # arrival; of a follower the time from the end of the request before until it is sent [s]
     text: Ints  # last node of the prompt
-    answer: Ints  # node of the answer, a child of `text`; NONE: it is not cached
+    answer: Ints  # last node of the answer, below `text`; NONE: it is not cached
     session: Ints  # NONE: no session
     follower: Ints  # request that is sent after this one has ended; NONE: no such request
 
