@@ -144,7 +144,10 @@ class Caches:
             pool.users[node] = pool.users.get(node, 0) + 1
 
     def release(self, rank, text, answer=-1):
-        """Let a request use its nodes no longer; answer: the last node of its answer, which it leaves, or -1."""
+        """Let a request use its nodes no longer.
+
+        answer: the last node of its answer, which it leaves, or -1.
+        """
         pool = self.pool(0, rank)
         for node in reversed(path_of(self.texts, answer)[len(path_of(self.texts, text)) :]):
             if node not in pool.users:

@@ -17,6 +17,7 @@ from fastflow.performance.serving.requests.load import longest
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.performance.serving.slo import PERCENTILE, needs_requests, ordinal
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
+from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
 from fastflow.reporting.terminal.latencies import Limits, latency_sheet, limits_of
@@ -35,6 +36,7 @@ from fastflow.reporting.terminal.tables import (
     quantity,
     validation_lines,
 )
+from fastflow.schema.routing import KEY as ROUTER
 
 _RATES = (
     ("output tokens", "tokens_per_s"),
@@ -141,7 +143,9 @@ def load_of(inputs: Mapping[str, Any], simulated: bool = False) -> Iterator[str]
     else:
         *lengths, distribution = _lengths(inputs)
         yield from lengths
-        yield f"{distribution}, {_arrival_text(inputs)}; {_BATCHES[mode]}, {_method(inputs, simulated)}"
+        router = f"; router {inputs[ROUTER]}" if TRACE in inputs else ""
+        method = f"{_BATCHES[mode]}, {_method(inputs, simulated)}"
+        yield f"{distribution}, {_arrival_text(inputs)}{router}; {method}"
         if simulated:
             yield from _percentile_lines(inputs)
         elif _needs_requests(inputs):
@@ -266,9 +270,16 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
     max_text = f"the KV cache has room for {row['max_concurrent_requests']:,.0f}"
     sheet.add_row("requests in flight", f"{row['running_requests']:,.1f}", max_text)
     if replicas > 1:
-        sheet.add_row("", "", f"on {replicas:,} independent servers")
+        kind = "servers behind a router" if has_value(row, "prefix_hit_rate") else "independent servers"
+        sheet.add_row("", "", f"on {replicas:,} {kind}")
     if has_value(row, "waiting_requests"):
         sheet.add_row("requests waiting", f"{row['waiting_requests']:,.2f}", "to start")
+    if has_value(row, "goodput_per_s"):
+        share = row["goodput_per_s"] / row["requests_per_s"]
+        sheet.add_row("  within serve.slo", quantity("goodput_per_s", row["goodput_per_s"]), f"{share:.1%}")
+    if has_value(row, "prefix_hit_rate"):
+        read = f"of all tokens of prompts; {row['tier_hit_rate']:.1%} read from lower tiers"
+        sheet.add_row("prompts in the cache", f"{row['prefix_hit_rate']:.1%}", read)
     if has_value(row, "preemptions"):
         sheet.add_row("preemptions", f"{row['preemptions']:,.0f}", "requests put back into the queue")
     return sheet

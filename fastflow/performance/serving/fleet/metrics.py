@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Columns, Floats, Ints
+from fastflow.core.tables import Bools, Columns, Floats, Ints
 from fastflow.performance.serving.fleet.simulate import Simulated
 from fastflow.performance.serving.fleet.state import Trace
 from fastflow.performance.serving.scenario import ServingScenario
@@ -41,8 +41,11 @@ class FleetMetrics(NamedTuple):
     def empty(cls, points: int) -> FleetMetrics:
         """Return the table of points before any is simulated."""
         floats = np.zeros((6, points))
-        refused, simulated = np.zeros(points, dtype=np.int64), np.ones(points)
-        return cls(refused, no_metrics(points), *floats[:3], simulated, *floats[3:])
+        return cls(
+            refused=np.zeros(points, dtype=np.int64), metrics=no_metrics(points), prefill_share=floats[0],
+            preemptions=floats[1], cache=floats[2], simulated=np.ones(points), prefix_hit_rate=floats[3],
+            tier_hit_rate=floats[4], goodput_per_s=floats[5],
+        )  # fmt: skip
 
     def columns(self) -> Columns:
         """Return its columns by name."""
@@ -76,13 +79,13 @@ def fleet_metrics(
         out.goodput_per_s[point] = np.nan
 
 
-def _within_limits(scenario: ServingScenario, point: int, ended: EndedRequests) -> Floats:
+def _within_limits(scenario: ServingScenario, point: int, ended: EndedRequests) -> Bools:
     """Say which requests are within all limits (`serve.slo`), (requests,)."""
     latencies = {
         "ttft": ended.first - ended.sent + scenario.request_s[point],
         "tpot": (ended.end - ended.first) / np.maximum(ended.osl - 1, 1),
     }
-    within = np.ones(ended.osl.size, dtype=np.bool_)
+    within: Bools = np.ones(ended.osl.size, dtype=np.bool_)
     for name, key in LIMITS.items():
         limit = scenario.inputs[key][point]
         within &= (latencies[name] <= limit) | (limit == 0.0)

@@ -123,7 +123,7 @@ def _used_now(batch: Batch, fleet: Fleet, ranks: Ranks, server: int, rank: int, 
     if plans.phase[server] == RUNNING and plans.passes[server] > 1:
         span, first, increase = now - plans.start[server], plans.first[server], plans.increase[server]
         ended = steps_before(span, first, increase, plans.passes[server]) - 1
-    return used_tokens(batch, ranks, rank) + batch.per_pass * ranks.decoding[rank] * ended
+    return float(used_tokens(batch, ranks, rank) + batch.per_pass * ranks.decoding[rank] * ended)
 
 
 @inlined_kernel

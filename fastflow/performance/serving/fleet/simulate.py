@@ -106,7 +106,7 @@ def _simulation(router: Router, policy: Policy | None) -> Callable[..., int]:
 
         @lean_kernel
         def route(view: View, limits: Limits, number: int, request: int, now: float) -> int:
-            return choose(view, limits, request, now)
+            return int(choose(view, limits, request, now))
 
     in_order = policy is None or bool(policy.in_order)
     given: Any = built_in_policies.schedule if policy is None else policy.schedule

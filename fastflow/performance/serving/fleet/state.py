@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from fastflow.performance.serving.simulator.scheduler import NEVER, Ranks, Reque
 PER_RANK, PER_SERVER, PER_FLEET = range(3)
 """Scopes of a tier: which ranks share a pool of it."""
 NONE = -1
+_QUEUE = 4096  # requests that wait for a rank at first, as far as there is room
 IDLE, READY, RUNNING = range(3)
 """Phases of a server: it waits for requests; it starts an iteration at its next event; iterations run."""
 
@@ -137,10 +138,10 @@ def idle_fleet(servers: Servers, trace: Trace) -> Fleet:
     number, ranks, requests = servers.times.size, int(servers.ranks[0]), trace.isl.size
     width = int(min((servers.most // servers.slots).max(), requests))
     shape, both = (number, ranks), (number, ranks, max(width, 1))
-    length = max(4 * requests // (number * ranks), 2 * width + 16)
-    integers = {name: np.zeros(shape, dtype=np.int64) for name in Ranks._fields}
-    integers |= {name: np.zeros(both, dtype=np.int64) for name in ("running", "chunk", "ended")}
-    of_ranks = integers | {
+    length = 2 * width + min(requests, _QUEUE) + 16
+    of_ranks: dict[str, Any] = {name: np.zeros(shape, dtype=np.int64) for name in Ranks._fields}
+    of_ranks |= {name: np.zeros(both, dtype=np.int64) for name in ("running", "chunk", "ended")}
+    of_ranks |= {
         "queue": np.zeros((*shape, length), dtype=np.int64), "end_pass": np.full(both, NEVER),
         "next_end": np.full(shape, NEVER), "base": np.zeros(shape),
         "head": np.full(shape, width), "tail": np.full(shape, width),
