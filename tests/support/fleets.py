@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from fastflow.performance.serving.fleet.members import Members, Scaling
 from fastflow.performance.serving.fleet.simulate import simulate
 from fastflow.performance.serving.fleet.state import Texts, Tiers, Trace
 from fastflow.performance.serving.passes.table import PassTimes
@@ -87,7 +88,9 @@ def of_package(fleet, policy=None):
     got = simulate(
         fleet["times"],
         servers(*fleet["servers"]),
-        Trace(**trace),
+        Members(np.zeros(len(fleet["servers"]), dtype=np.int64), *np.zeros((3, len(fleet["servers"])))),
+        Scaling(np.zeros(1, dtype=np.int64), *np.ones((2, 1)), *np.ones((2, 1), dtype=np.int64), np.ones(1)),
+        Trace(**trace, pool=np.zeros_like(trace["isl"]), handover=np.zeros(len(trace["isl"]), dtype=bool)),
         Texts(**texts),
         Tiers(**tiers),
         BUILT_IN[router.pop("name")],

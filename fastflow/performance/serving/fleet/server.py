@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from fastflow.core.jit import inlined_kernel, lean_kernel
 from fastflow.performance.serving.fleet.arrivals import add_follower
+from fastflow.performance.serving.fleet.autoscale import turn_off
+from fastflow.performance.serving.fleet.members import BY_LATENCY, DRAINING, Members, Scaling
 from fastflow.performance.serving.fleet.prefix_cache import (
     count_hits,
     count_in_use,
@@ -27,8 +29,8 @@ from fastflow.performance.serving.fleet.state import (
     RUNNING,
     Arrivals,
     Fleet,
-    Pools,
     Served,
+    Stores,
     Texts,
     Trace,
     ranks_on,
@@ -63,7 +65,7 @@ class Caches(NamedTuple):
     """The texts of requests, and where they are cached."""
 
     texts: Texts
-    pools: Pools
+    stores: Stores
     block: int  # tokens of a block of a server's cache: whole blocks are reused
 
 
@@ -93,18 +95,32 @@ def has_room(fleet: Fleet, server: int, rank: int) -> bool:
 
 @inlined_kernel
 def accept(
-    batch: Batch, fleet: Fleet, caches: Caches, log: Log, request: int, target: int, now: float
+    batch: Batch,
+    members: Members,
+    fleet: Fleet,
+    caches: Caches,
+    log: Log,
+    request: int,
+    target: int,
+    now: float,
 ) -> None:
-    """Put a request into the queue of a rank once what lower tiers have of its prompt is read.
+    """Put a request into the queue of a rank once what other memory has of its prompt is there.
 
     target: rank of all ranks of the fleet.
     """
     server, rank = target // batch.ranks, target % batch.ranks
     requests, ranks = fleet.requests, ranks_on(fleet.ranks, server)
     fleet.in_flight[target] += 1
-    log.served.rank[request], log.served.arrived[request] = target, now
-    read, ready = read_tiers(caches.pools, caches.texts, target, log.trace.text[request], now)
-    evict(caches.pools, caches.texts, target, _used_now(batch, fleet, ranks, server, rank, now))
+    fleet.pools.in_flight[members.pool[server]] += 1
+    log.served.rank[request] = target
+    there, read, ready = read_tiers(caches.stores, caches.texts, target, log.trace.text[request], now)
+    evict(caches.stores, caches.texts, target, _used_now(batch, fleet, ranks, server, rank, now))
+    if log.trace.handover[request] and there < requests.isl[request] - 1:
+        missing = requests.isl[request] - 1 - there
+        sends_s = members.handover_latency_s[server] + missing * members.handover_token_s[server]
+        fleet.inbound_at[target] = max(now, fleet.inbound_at[target]) + sends_s
+        log.served.handed[request] = missing
+        ready = max(ready, fleet.inbound_at[target])
     log.served.read[request], requests.sent[request] = read, ready
     insert_by_arrival(ranks.queue[rank], ranks.head[rank], ranks.tail[rank], requests.sent, request)
     ranks.tail[rank] += 1
@@ -157,9 +173,11 @@ def _look_up(
             if requests.sent[i] > visible or (in_order and is_over):
                 break
             text = log.trace.text[i]
-            hits = min(count_hits(caches.pools, caches.texts, target, text), requests.isl[i] - 1)
+            hits = min(count_hits(caches.stores, caches.texts, target, text), requests.isl[i] - 1)
             requests.cached[i] = hits // caches.block * caches.block
-            requests.shared[i] = count_in_use(caches.pools, caches.texts, target, text)
+            if log.trace.handover[i] and log.served.preempted[i] == 0:
+                requests.cached[i] = requests.isl[i] - 1
+            requests.shared[i] = count_in_use(caches.stores, caches.texts, target, text)
             left -= requests.prompt[i] - requests.cached[i]
             used += requests.prompt[i] - requests.shared[i]
 
@@ -170,7 +188,7 @@ def _release(
 ) -> None:
     """Release the prompt of a request that ran on a rank."""
     text = log.trace.text[request]
-    ranks.saved[rank] -= stop_using(caches.pools, caches.texts, target, text)
+    ranks.saved[rank] -= stop_using(caches.stores, caches.texts, target, text)
 
 
 @lean_kernel
@@ -266,17 +284,19 @@ def _compose(
         target = server * batch.ranks + rank
         for index in range(fleet.started[server, rank], ranks.started[rank]):
             i = ranks.running[rank, index]
-            shared = start_using(caches.pools, caches.texts, target, log.trace.text[i])
+            shared = start_using(caches.stores, caches.texts, target, log.trace.text[i])
             ranks.saved[rank] += shared - requests.shared[i]
             if served.preempted[i] == 0:
                 served.cached[i] = requests.cached[i]
         if ranks.started[rank] > fleet.started[server, rank]:
-            evict(caches.pools, caches.texts, target, used_tokens(batch, ranks, rank))
+            evict(caches.stores, caches.texts, target, used_tokens(batch, ranks, rank))
     return with_prompts
 
 
 @inlined_kernel
-def finish(batch: Batch, fleet: Fleet, caches: Caches, log: Log, server: int) -> int:
+def finish(
+    batch: Batch, members: Members, scaling: Scaling, fleet: Fleet, caches: Caches, log: Log, server: int
+) -> int:
     """End the iterations that run; returns how many requests ended."""
     requests, ranks, plans = fleet.requests, ranks_on(fleet.ranks, server), fleet.plans
     now, ended = plans.when[server], 0
@@ -291,6 +311,9 @@ def finish(batch: Batch, fleet: Fleet, caches: Caches, log: Log, server: int) ->
         plans.with_prompts[server],
         plans.is_held[server],
     )
+    pool, states = members.pool[server], fleet.servers
+    if scaling.kind[pool] == BY_LATENCY:
+        _count_first_tokens(batch, fleet, log, ranks, pool, now)
     for rank in range(batch.ranks):
         of_rank = advance(batch, requests, ranks, rank, steps.passes, now)
         target = server * batch.ranks + rank
@@ -298,14 +321,33 @@ def finish(batch: Batch, fleet: Fleet, caches: Caches, log: Log, server: int) ->
             i = ranks.ended[rank, index]
             answer, follower = log.trace.answer[i], log.trace.follower[i]
             while answer != NONE and answer != log.trace.text[i]:
-                put(caches.pools, 0, target, caches.texts.tokens, answer)
+                put(caches.stores, 0, target, caches.texts.tokens, answer)
                 answer = caches.texts.parent[answer]
             _release(fleet, caches, log, ranks, rank, target, i)
             if follower != NONE:
                 add_follower(log.arrivals, follower, now + log.trace.sent[follower])
         if of_rank > 0:
             fleet.in_flight[target] -= of_rank
-            evict(caches.pools, caches.texts, target, used_tokens(batch, ranks, rank))
+            evict(caches.stores, caches.texts, target, used_tokens(batch, ranks, rank))
         ended += of_rank
+    fleet.pools.in_flight[pool] -= ended
+    if ended > 0 and states.state[server] == DRAINING:
+        first = server * batch.ranks
+        if fleet.in_flight[first : first + batch.ranks].sum() == 0:
+            turn_off(states, caches.stores, caches.texts, batch.ranks, server, now)
     plans.phase[server], plans.when[server] = READY, now
     return ended
+
+
+@inlined_kernel
+def _count_first_tokens(batch: Batch, fleet: Fleet, log: Log, ranks: Ranks, pool: int, now: float) -> None:
+    """Count the requests whose first token comes with the iteration that ends."""
+    requests, pools = fleet.requests, fleet.pools
+    for rank in range(batch.ranks):
+        begin = ranks.decoding[rank]
+        for index in range(begin, begin + ranks.chunks[rank]):
+            i = ranks.running[rank, index]
+            computed = requests.cached[i] + requests.computed[i] + ranks.chunk[rank, index]
+            if requests.first[i] < 0.0 and computed >= requests.prompt[i]:
+                pools.first_tokens[pool] += 1
+                pools.first_tokens_s[pool] += now - log.served.arrived[i]

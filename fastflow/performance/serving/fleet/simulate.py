@@ -11,23 +11,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.jit import inlined_kernel, kernel, lean_kernel
 from fastflow.core.jit.dispatcher import Kernel
-from fastflow.core.tables import Floats
+from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.fleet.arrivals import drop_first, first_arrival, next_arrival_at
+from fastflow.performance.serving.fleet.autoscale import activate, count_active, scale
+from fastflow.performance.serving.fleet.events import ARRIVAL, END, OPENING, TICK, next_event
+from fastflow.performance.serving.fleet.members import OFF, OPEN, Members, PoolStates, Scaling, ServerStates
 from fastflow.performance.serving.fleet.routers import built_in
 from fastflow.performance.serving.fleet.server import Caches, Log, accept, finish, has_room, plan
 from fastflow.performance.serving.fleet.state import (
-    READY,
-    ROUTED,
-    RUNNING,
+    CHOICES,
+    NONE,
+    Arrivals,
     Fleet,
-    Plans,
     Served,
     Texts,
     Tiers,
     Trace,
-    empty_pools,
+    empty_stores,
     idle_fleet,
     no_arrivals,
     not_served,
@@ -53,11 +55,15 @@ class Simulated(NamedTuple):
     requests: Requests
     served: Served
     totals: Floats  # of `simulator.fast_forward`
+    on_s: Floats  # (servers,) time that they were on [s]
+    starts: Ints  # (servers,) after the first moment
 
 
 def simulate(
     times: PassTimes,
     servers: Servers,
+    members: Members,
+    scaling: Scaling,
     trace: Trace,
     texts: Texts,
     tiers: Tiers,
@@ -71,22 +77,27 @@ def simulate(
     block: tokens of a block of a server's cache. policy: by default `mixed` or `prefill_first`, as `servers`
     says. Raises InputError where the router or the policy does not compile.
     """
-    fleet, log = idle_fleet(servers, trace), Log(trace, not_served(trace), no_arrivals(trace))
+    fleet, log = (
+        idle_fleet(servers, members, scaling, trace),
+        Log(trace, not_served(trace), no_arrivals(trace)),
+    )
+    states = fleet.servers
     longest = int((trace.isl + trace.osl).max(initial=0))
     if longest > int((servers.capacity // servers.slots).min()):
-        return Simulated(TOO_LONG, fleet.requests, log.served, fleet.totals)
-    caches = Caches(texts, empty_pools(servers, texts, tiers), block)
+        return Simulated(TOO_LONG, fleet.requests, log.served, fleet.totals, states.on_s, states.starts)
+    caches = Caches(texts, empty_stores(servers, texts, tiers), block)
     run, number = _simulation(router, policy), built_in.number_of(router)
     while True:
         try:
-            status = run(times, servers, fleet, caches, log, limits, number)
+            status = run(times, servers, members, scaling, fleet, caches, log, limits, number)
         except Exception as error:  # whatever a user's code does
             culprit = f"{KEY}={router.name}" + (f" or {POLICY}={policy.name}" if policy else "")
             raise uncompilable(culprit, error) from error
         if status != _FULL:
             break
         fleet = _with_longer_queues(fleet)
-    return Simulated(STALLED if status == _STALLED else TAKEN, fleet.requests, log.served, fleet.totals)
+    refused = STALLED if status == _STALLED else TAKEN
+    return Simulated(refused, fleet.requests, log.served, fleet.totals, states.on_s, states.starts)
 
 
 def _with_longer_queues(fleet: Fleet) -> Fleet:
@@ -116,30 +127,45 @@ def _simulation(router: Router, policy: Policy | None) -> Callable[..., int]:
     def run(
         times: PassTimes,
         servers: Servers,
+        members: Members,
+        scaling: Scaling,
         fleet: Fleet,
         caches: Caches,
         log: Log,
         limits: Limits,
         number: int,
     ) -> int:
-        return _run(times, servers, fleet, caches, log, limits, number, route, schedule, in_order)
+        return _run(
+            times, servers, members, scaling, fleet, caches, log, limits, number, route, schedule, in_order
+        )
 
     return run
 
 
 @kernel
 def _run_built_in(
-    times: PassTimes, servers: Servers, fleet: Fleet, caches: Caches, log: Log, limits: Limits, number: int
+    times: PassTimes,
+    servers: Servers,
+    members: Members,
+    scaling: Scaling,
+    fleet: Fleet,
+    caches: Caches,
+    log: Log,
+    limits: Limits,
+    number: int,
 ) -> int:
     return _run(
-        times, servers, fleet, caches, log, limits, number, built_in.route, built_in_policies.schedule, True
-    )
+        times, servers, members, scaling, fleet, caches, log, limits, number, built_in.route,
+        built_in_policies.schedule, True,
+    )  # fmt: skip
 
 
 @kernel
 def _run(
     times: PassTimes,
     servers: Servers,
+    members: Members,
+    scaling: Scaling,
     fleet: Fleet,
     caches: Caches,
     log: Log,
@@ -153,43 +179,95 @@ def _run(
 
     Returns _DONE, _FULL or _STALLED.
     """
-    trace, _, arrivals = log
-    plans, left = fleet.plans, 0
+    trace, served, arrivals = log
+    plans, states, pools = fleet.plans, fleet.servers, fleet.pools
+    ranks, left = servers.ranks[0], 0
     for request in range(trace.isl.size):
         left += fleet.requests.end[request] < 0.0
-    view = View(fleet.in_flight, fleet.home, arrivals.counts, trace, caches.texts, caches.pools)
+    view = View(
+        fleet.in_flight, fleet.home, arrivals.counts, fleet.choices, pools.routed, trace, caches.texts,
+        caches.stores,
+    )  # fmt: skip
     while left > 0:
-        server, arrival = _next_server(plans), next_arrival_at(arrivals, trace)
-        is_end = plans.phase[server] == RUNNING
-        if arrival < plans.when[server] or (arrival == plans.when[server] < np.inf and not is_end):
-            request = first_arrival(arrivals, trace)
-            target = route(view, limits, number, request, arrival)
-            batch = batch_of(servers, target // servers.ranks[0], False)
-            if not has_room(fleet, target // batch.ranks, target % batch.ranks):
+        now, pool = fleet.clock[0], fleet.to_route[0]
+        while pool >= 0 and pools.waiting[pool] > 0:
+            if _choose(members, fleet, arrivals, ranks, pool) == 0:
+                break
+            request = pools.first[pool]
+            target = route(view, limits, number, request, now)
+            batch = batch_of(servers, target // ranks, False)
+            if not has_room(fleet, target // ranks, target % ranks):
                 return _FULL
+            _leave_router(pools, pool)
+            accept(batch, members, fleet, caches, log, request, target, now)
+        event = next_event(plans, states, pools, next_arrival_at(arrivals, trace))
+        now, server = event.when, event.number
+        fleet.clock[0], fleet.to_route[0] = now, NONE
+        if now == np.inf:
+            return _STALLED
+        if event.kind == END:
+            batch = batch_of(servers, server, False)
+            left -= finish(batch, members, scaling, fleet, caches, log, server)
+            if left == 0:
+                _stop(states, now)
+        elif event.kind == OPENING:
+            states.state[server], states.opens_at[server] = OPEN, np.inf
+            fleet.to_route[0] = members.pool[server]
+        elif event.kind == TICK:
+            stores, texts = caches.stores, caches.texts
+            scale(members, scaling, states, pools, stores, texts, ranks, fleet.in_flight, event.number, now)
+            fleet.to_route[0] = event.number
+        elif event.kind == ARRIVAL:
+            request = first_arrival(arrivals, trace)
             drop_first(arrivals, request)
-            arrivals.counts[ROUTED] += 1
-            accept(batch, fleet, caches, log, request, target, arrival)
-            continue
-        if plans.when[server] == np.inf:
-            return _STALLED
-        batch = batch_of(servers, server, False)
-        if is_end:
-            left -= finish(batch, fleet, caches, log, server)
-        elif not plan(times, batch, fleet, caches, log, server, plans.when[server], schedule, in_order):
-            return _STALLED
+            served.arrived[request], pool = now, trace.pool[request]
+            pools.arrivals[pool] += 1
+            _wait_at_router(pools, pool, request)
+            if count_active(members, states, pool) == 0:
+                activate(members, states, pool, 1, now)
+            fleet.to_route[0] = pool
+        else:
+            batch = batch_of(servers, server, False)
+            if not plan(times, batch, fleet, caches, log, server, now, schedule, in_order):
+                return _STALLED
     return _DONE
 
 
-@lean_kernel
-def _next_server(plans: Plans) -> int:
-    """Return the server whose event is next: ends of iterations before starts, then the lowest number."""
-    best = 0
-    for server in range(1, plans.when.size):
-        if plans.when[server] < plans.when[best] or (
-            plans.when[server] == plans.when[best]
-            and plans.phase[server] == RUNNING
-            and plans.phase[best] == READY
-        ):
-            best = server
-    return best
+@inlined_kernel
+def _choose(members: Members, fleet: Fleet, arrivals: Arrivals, ranks: int, pool: int) -> int:
+    """Write the ranks that may take a request of a pool; returns how many. ranks: of each server."""
+    choices = 0
+    for server in range(members.pool.size):
+        if members.pool[server] == pool and fleet.servers.state[server] == OPEN:
+            for rank in range(server * ranks, (server + 1) * ranks):
+                fleet.choices[choices] = rank
+                choices += 1
+    arrivals.counts[CHOICES] = choices
+    return choices
+
+
+@inlined_kernel
+def _wait_at_router(pools: PoolStates, pool: int, request: int) -> None:
+    """Let a request wait at the router, behind those of its pool that came before."""
+    if pools.waiting[pool] == 0:
+        pools.first[pool] = request
+    else:
+        pools.next[pools.last[pool]] = request
+    pools.last[pool] = request
+    pools.waiting[pool] += 1
+
+
+@inlined_kernel
+def _leave_router(pools: PoolStates, pool: int) -> None:
+    """Let the request that waits longest at the router go to its rank."""
+    pools.first[pool] = pools.next[pools.first[pool]]
+    pools.waiting[pool] -= 1
+    pools.routed[pool] += 1
+
+
+@inlined_kernel
+def _stop(states: ServerStates, now: float) -> None:
+    """Count the time of servers that are on at the end."""
+    for server in range(states.state.size):
+        if states.state[server] != OFF:
+            states.on_s[server] += now - states.on_since[server]

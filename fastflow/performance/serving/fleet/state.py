@@ -9,12 +9,20 @@ from numpy.typing import NDArray
 
 from fastflow.core.jit import inlined_kernel, lean_kernel
 from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.performance.serving.fleet.members import (
+    Members,
+    PoolStates,
+    Scaling,
+    ServerStates,
+    pool_states,
+    server_states,
+)
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.simulator.fast_forward import TOTALS
 from fastflow.performance.serving.simulator.scheduler import NEVER, Ranks, Requests
 
 PER_RANK, PER_SERVER, PER_FLEET = range(3)
-"""Scopes of a tier: which ranks share a pool of it."""
+"""Scopes of a tier: which ranks share a store of it."""
 NONE = -1
 _QUEUE = 4096  # requests that wait for a rank at first, as far as there is room
 IDLE, READY, RUNNING = range(3)
@@ -31,6 +39,8 @@ class Trace(NamedTuple):
     answer: Ints  # last node of the answer, below `text`; NONE: it is not cached
     session: Ints  # NONE: no session
     follower: Ints  # request that is sent after this one has ended; NONE: no such request
+    pool: Ints  # of the servers that may take it
+    handover: Bools  # another server has computed its prompt, and sends its cache
 
 
 class Texts(NamedTuple):
@@ -45,7 +55,7 @@ class Tiers(NamedTuple):
     """Tiers of memory below the first one, which is the devices' own; (tiers,)."""
 
     scope: Ints  # PER_RANK, PER_SERVER or PER_FLEET
-    capacity: Ints  # of a pool [tokens]
+    capacity: Ints  # of a store [tokens]
     through: Bools  # it gets what the tier above gets; else what the tier above evicts
     latency_s: Floats  # of a read
     token_s: Floats  # to read a token
@@ -58,24 +68,26 @@ class Served(NamedTuple):
     arrived: Floats  # [s]
     cached: Ints  # tokens of its prompt that were in the cache when it first started
     read: Ints  # tokens that were read from lower tiers when it arrived
+    handed: Ints  # tokens that another server has sent
     preempted: Ints  # how often
 
 
-class Pools(NamedTuple):
-    """Caches of texts: a tier has a pool for each rank, each server, or the fleet. Nodes are whole there.
+class Stores(NamedTuple):
+    """Caches of texts: a tier has a store for each rank, each server, or the fleet. Nodes are whole there.
 
-    Nodes of a pool that no running request uses are in a list, from the least recently used one.
+    Nodes of a store that no running request uses are in a list, from the least recently used one.
     """
 
-    of: Ints  # (tiers, ranks) pool of a rank
-    capacity: Ints  # (pools,) [tokens]
-    idle: Ints  # (pools,) tokens that no running request uses
-    oldest: Ints  # (pools,) least recently used node; NONE: the list is empty
-    newest: Ints  # (pools,)
-    uses: NDArray[np.int32]  # (nodes, pools) 0: absent, 1: idle, above: by one request less than this
-    older: NDArray[np.int32]  # (nodes, pools) its neighbour in the list; NONE: no neighbour
-    newer: NDArray[np.int32]  # (nodes, pools)
+    of: Ints  # (tiers, ranks) store of a rank
+    capacity: Ints  # (stores,) [tokens]
+    idle: Ints  # (stores,) tokens that no running request uses
+    oldest: Ints  # (stores,) least recently used node; NONE: the list is empty
+    newest: Ints  # (stores,)
+    uses: NDArray[np.int32]  # (nodes, stores) 0: absent, 1: idle, above: by one request less than this
+    older: NDArray[np.int32]  # (nodes, stores) its neighbour in the list; NONE: no neighbour
+    newer: NDArray[np.int32]  # (nodes, stores)
     through: Bools  # (tiers,)
+    is_shared: Bools  # (tiers,) by all servers
     latency_s: Floats  # (tiers,)
     token_s: Floats  # (tiers,)
     free_at: Floats  # (tiers, ranks) when the rank's link to a tier is free [s]
@@ -102,11 +114,11 @@ class Arrivals(NamedTuple):
     order: Ints  # requests that are nobody's follower, in the order of arrival
     when: Floats  # of followers [s]
     request: Ints
-    counts: Ints  # HEAP, TAKEN
+    counts: Ints  # HEAP, TAKEN, CHOICES
 
 
-HEAP, TAKEN, ROUTED = range(3)
-"""Of `Arrivals.counts`: followers in the heap, requests taken from `order`, requests that were routed."""
+HEAP, TAKEN, CHOICES = range(3)
+"""Of `Arrivals.counts`: followers in the heap, requests taken from `order`, ranks that may take the next."""
 
 
 class Fleet(NamedTuple):
@@ -118,7 +130,13 @@ class Fleet(NamedTuple):
     plans: Plans
     started: Ints  # (servers, ranks) requests that ran before the last iteration was composed
     in_flight: Ints  # (ranks,) requests routed to a rank that have not ended
-    home: Ints  # (sessions,) rank of each session; NONE: none yet
+    home: Ints  # (pools, sessions) rank of each session; NONE: none yet
+    inbound_at: Floats  # (ranks,) when the link over which caches are handed over is free [s]
+    choices: Ints  # (ranks,) those that may take the next request come first
+    clock: Floats  # (1,) time of the last event [s]
+    to_route: Ints  # (1,) pool whose requests at the router may go to servers; NONE: no pool's
+    servers: ServerStates
+    pools: PoolStates
     totals: Floats  # (servers, TOTALS)
 
 
@@ -133,7 +151,7 @@ def no_requests(trace: Trace) -> Requests:
     )  # fmt: skip
 
 
-def idle_fleet(servers: Servers, trace: Trace) -> Fleet:
+def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trace) -> Fleet:
     """Return a fleet without requests; servers: a row for each, with equal numbers of ranks."""
     number, ranks, requests = servers.times.size, int(servers.ranks[0]), trace.isl.size
     width = int(min((servers.most // servers.slots).max(), requests))
@@ -157,27 +175,31 @@ def idle_fleet(servers: Servers, trace: Trace) -> Fleet:
         ),
         started=np.zeros(shape, dtype=np.int64),
         in_flight=np.zeros(number * ranks, dtype=np.int64),
-        home=np.full(int(trace.session.max(initial=-1)) + 1, NONE),
+        home=np.full((scaling.kind.size, int(trace.session.max(initial=-1)) + 1), NONE),
+        inbound_at=np.zeros(number * ranks), choices=np.zeros(number * ranks, dtype=np.int64),
+        clock=np.zeros(1), to_route=np.full(1, NONE),
+        servers=server_states(members, scaling), pools=pool_states(scaling, requests),
         totals=np.zeros((number, TOTALS)),
     )  # fmt: skip
 
 
-def empty_pools(servers: Servers, texts: Texts, tiers: Tiers) -> Pools:
-    """Return the pools of all tiers, without texts."""
+def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
+    """Return the stores of all tiers, without texts."""
     number, ranks = servers.times.size, int(servers.ranks[0])
     rank = np.arange(number * ranks)
-    of, capacity, pools = [rank], [np.repeat(servers.capacity // servers.slots, ranks)], rank.size
+    of, capacity, stores = [rank], [np.repeat(servers.capacity // servers.slots, ranks)], rank.size
     for scope, tokens in zip(tiers.scope.tolist(), tiers.capacity.tolist(), strict=True):
         shared = {PER_RANK: rank, PER_SERVER: rank // ranks, PER_FLEET: 0 * rank}[scope]
-        of.append(pools + shared)
+        of.append(stores + shared)
         capacity.append(np.full(shared.max() + 1, tokens))
-        pools += shared.max() + 1
+        stores += shared.max() + 1
     depth, nodes = depth_of(texts.parent), texts.parent.size
-    uses, older, newer = (np.zeros((nodes, pools), dtype=np.int32) for _ in range(3))
-    return Pools(
-        of=np.array(of), capacity=np.concatenate(capacity), idle=np.zeros(pools, dtype=np.int64),
-        oldest=np.full(pools, NONE), newest=np.full(pools, NONE), uses=uses, older=older, newer=newer,
-        through=np.append(False, tiers.through), latency_s=np.append(0.0, tiers.latency_s),
+    uses, older, newer = (np.zeros((nodes, stores), dtype=np.int32) for _ in range(3))
+    return Stores(
+        of=np.array(of), capacity=np.concatenate(capacity), idle=np.zeros(stores, dtype=np.int64),
+        oldest=np.full(stores, NONE), newest=np.full(stores, NONE), uses=uses, older=older, newer=newer,
+        through=np.append(False, tiers.through), is_shared=np.append(False, tiers.scope == PER_FLEET),
+        latency_s=np.append(0.0, tiers.latency_s),
         token_s=np.append(0.0, tiers.token_s), free_at=np.zeros((len(of), rank.size)),
         path=np.zeros(depth, dtype=np.int64),
     )  # fmt: skip
@@ -197,8 +219,8 @@ def no_arrivals(trace: Trace) -> Arrivals:
 def not_served(trace: Trace) -> Served:
     """Return the table of requests before any has arrived."""
     count = trace.isl.size
-    cached, read, preempted = np.zeros((3, count), dtype=np.int64)
-    return Served(np.full(count, NONE), np.full(count, -1.0), cached, read, preempted)
+    cached, read, handed, preempted = np.zeros((4, count), dtype=np.int64)
+    return Served(np.full(count, NONE), np.full(count, -1.0), cached, read, handed, preempted)
 
 
 @lean_kernel

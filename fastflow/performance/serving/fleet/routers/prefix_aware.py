@@ -12,6 +12,7 @@ from fastflow.performance.serving.fleet.view import (
     cached_prefix,
     cached_prefixes,
     least_loaded_of,
+    number_of_choices,
 )
 from fastflow.schema.routing import Limits, Router
 
@@ -21,12 +22,13 @@ def choose(view: View, limits: Limits, request: int, now: float) -> int:
     """Return the rank with the longest prefix in any of its tiers, or the least loaded one."""
     least = least_loaded_of(view)
     fewest, most = view.in_flight[least], view.in_flight[least]
-    for rank in range(view.in_flight.size):
-        most = max(most, view.in_flight[rank])
+    for index in range(number_of_choices(view)):
+        most = max(most, view.in_flight[view.choices[index]])
     if most - fewest > limits.balance_abs_threshold and most > limits.balance_rel_threshold * fewest:
         return least
     depth, best, longest = cached_prefixes(view, request), least, 0
-    for rank in range(view.in_flight.size):
+    for index in range(number_of_choices(view)):
+        rank = view.choices[index]
         hits = cached_prefix(view, rank, depth)
         is_less_loaded = view.in_flight[rank] < view.in_flight[best]
         if hits > longest or (hits == longest and hits > 0 and is_less_loaded):

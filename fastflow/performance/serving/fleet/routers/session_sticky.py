@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastflow.core.jit import inlined_kernel
 from fastflow.performance.serving.fleet.state import NONE
-from fastflow.performance.serving.fleet.view import View, least_loaded_of
+from fastflow.performance.serving.fleet.view import View, is_choice, least_loaded_of
 from fastflow.schema.routing import Limits, Router
 
 
@@ -14,9 +14,10 @@ def choose(view: View, limits: Limits, request: int, now: float) -> int:
     session = view.trace.session[request]
     if session == NONE:
         return least_loaded_of(view)
-    if view.home[session] == NONE:
-        view.home[session] = least_loaded_of(view)
-    return int(view.home[session])
+    pool = view.trace.pool[request]
+    if not is_choice(view, view.home[pool, session]):
+        view.home[pool, session] = least_loaded_of(view)
+    return int(view.home[pool, session])
 
 
 ROUTER = Router("session_sticky", choose)
