@@ -176,11 +176,13 @@ def _roots(chat: Ints, parent: Ints) -> Ints:
 
     chat: number of the chat of each line; parent: of the one that it goes on from, NONE for none.
     """
-    up = np.arange(max(chat.max(initial=0), parent.max(initial=0)) + 1)
-    up[chat[parent >= 0]] = parent[parent >= 0]
-    for _ in range(_HASH_BITS):  # steps of doubled length
-        further = up[up]
-        if (further == up).all():
-            return up[chat]
-        up = further
-    raise MistakeError(f"a file whose chains of {PARENT} end")
+    before = np.arange(max(chat.max(initial=0), parent.max(initial=0)) + 1)
+    before[chat[parent >= 0]] = parent[parent >= 0]
+    root, further = before, before[before]  # steps of doubled length
+    for _ in range(_HASH_BITS):
+        if (further == root).all():
+            break
+        root, further = further, further[further]
+    if (before[root] != root).any():
+        raise MistakeError(f"a file whose chains of {PARENT} end")
+    return root[chat]
