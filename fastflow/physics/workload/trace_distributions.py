@@ -24,7 +24,7 @@ class Arrivals(NamedTuple):
     coefficient of variation is 1 / sqrt(burstiness).
     profile: relative rates in equal parts of the day, from midnight, as 24 hourly weights; () for a constant
     rate. Their mean stands for `rate`. With one, the times between arrivals are stretched where the rate is
-    low. The first arrivals are at midnight.
+    low. Times count from midnight; those of a trace, from its first arrival.
     """
 
     rate: float
