@@ -126,7 +126,8 @@ def _check(requests: Requests, block_tokens: int) -> None:
 
 def _check_turns(requests: Requests, session: Ints, in_session: Ints) -> None:
     """Raise MistakeError for turns that have no order, or another one than that of their arrivals."""
-    line, turn, arrival = (column[in_session] for column in (requests.line, requests.turn, requests.arrival))
+    line, turn = requests.line[in_session], requests.turn[in_session]
+    arrival = requests.arrival[in_session]
     is_later = np.diff(session[in_session], prepend=NONE) == 0
     is_numbered = turn >= 0
     before = np.concatenate(([NONE], turn[:-1]))

@@ -23,8 +23,8 @@ from fastflow.physics.workload.trace_columns import COLUMNS, TraceColumns
 
 KEY = "serve.trace"
 MAX_BYTES = 1024**3
-"""Four million lines of Mooncake, at 250 B each; ten times as much as its longest trace, and what
-is read in half a minute into less memory than the file has bytes."""
+"""Some four million lines with the hashes of Mooncake's mean prompt, of about 250 B each. Arrays take about
+as many bytes as the file, and two or three times as many while it is read, which takes about a minute."""
 
 
 def read_trace(path: str, new_tokens: bool = False) -> RequestTrace:

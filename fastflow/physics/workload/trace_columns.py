@@ -67,9 +67,11 @@ class TraceColumns:
         self._read_block_tokens(part, block)
         arrivals = times_given(part, lengths.time, 0.0, f"{TIME}, from 0")
         waits = times_given(part, wait, 0.0, "times from 0, as numbers", dates=False)
+        isl, osl = (token_counts(part, name) for name in lengths.tokens)
         return Requests(
             np.array(part.lines, dtype=np.int64),
-            *(token_counts(part, name) for name in lengths.tokens),
+            isl,
+            osl,
             lengths.scale * arrivals,
             WAITS.get(wait, 1.0) * waits,
             self._sessions.numbers(column_of(part, session), part.lines, session),
@@ -147,7 +149,7 @@ def _optional(part: Part, name: str, least: int, what: str) -> Ints:
 def _hashes(part: Part, name: str) -> tuple[Ints, Ints]:
     """Return how many hashes each line has, (lines,), and all of them, (hashes,); raises MistakeError."""
     given, values, lines = given_of(part, name)
-    lists = [_numbers(value) if isinstance(value, str) else value for value in values]
+    lists: list[Any] = [_numbers(value) if isinstance(value, str) else value for value in values]
     for numbers, value, line in zip(lists, values, lines, strict=True):
         if not (isinstance(numbers, list) and set(map(type, numbers)) <= {int}):
             raise invalid_cell(name, "lists of whole numbers, as [0, 1, 2]", line, value)
@@ -174,11 +176,13 @@ def _roots(chat: Ints, parent: Ints) -> Ints:
 
     chat: number of the chat of each line; parent: of the one that it goes on from, NONE for none.
     """
-    up = np.arange(max(chat.max(initial=0), parent.max(initial=0)) + 1)
-    up[chat[parent >= 0]] = parent[parent >= 0]
-    for _ in range(_HASH_BITS):  # steps of doubled length
-        further = up[up]
-        if (further == up).all():
-            return up[chat]
-        up = further
-    raise MistakeError(f"a file whose chains of {PARENT} end")
+    before = np.arange(max(chat.max(initial=0), parent.max(initial=0)) + 1)
+    before[chat[parent >= 0]] = parent[parent >= 0]
+    root, further = before, before[before]  # steps of doubled length
+    for _ in range(_HASH_BITS):
+        if (further == root).all():
+            break
+        root, further = further, further[further]
+    if (before[root] != root).any():
+        raise MistakeError(f"a file whose chains of {PARENT} end")
+    return root[chat]
