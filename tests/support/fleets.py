@@ -86,9 +86,9 @@ def of_package(fleet, policy=None):
     )
     router = dict(fleet["router"])
     got = simulate(
-        fleet["times"],
+        (fleet["times"], fleet["times"]),
         servers(*fleet["servers"]),
-        Members(np.zeros(len(fleet["servers"]), dtype=np.int64), *np.zeros((3, len(fleet["servers"])))),
+        Members(*np.zeros((2, len(fleet["servers"])), dtype=np.int64), *np.zeros((3, len(fleet["servers"])))),
         Scaling(np.zeros(1, dtype=np.int64), *np.ones((2, 1)), *np.ones((2, 1), dtype=np.int64), np.ones(1)),
         Trace(**trace, pool=np.zeros_like(trace["isl"]), handover=np.zeros(len(trace["isl"]), dtype=bool)),
         Texts(**texts),

@@ -17,6 +17,7 @@ OFF, STARTING, OPEN, DRAINING = range(4)
 class Members(NamedTuple):
     """Servers; (servers,)."""
 
+    table: Ints  # of the tables of passes
     pool: Ints  # from 0
     start_s: Floats  # from the decision to start until it takes requests [s]
     handover_latency_s: Floats  # of the cache of a request that another server computed [s]

@@ -108,7 +108,8 @@ def accept(
 
     target: rank of all ranks of the fleet.
     """
-    server, rank = target // batch.ranks, target % batch.ranks
+    stride = fleet.ranks.head.shape[1]
+    server, rank = target // stride, target % stride
     requests, ranks = fleet.requests, ranks_on(fleet.ranks, server)
     fleet.in_flight[target] += 1
     fleet.pools.in_flight[members.pool[server]] += 1
@@ -164,7 +165,7 @@ def _look_up(
     """Look up the prompts that may start next in the caches."""
     requests, visible = fleet.requests, fleet.intake[server, VISIBLE]
     for rank in range(batch.ranks):
-        target = server * batch.ranks + rank
+        target = server * ranks.head.size + rank
         left, used = batch.budget, used_tokens(batch, ranks, rank)
         stop = ranks.head[rank] + batch.most - ranks.started[rank]
         for index in range(ranks.head[rank], ranks.tail[rank]):
@@ -254,7 +255,7 @@ def plan(
 def _preempt(batch: Batch, fleet: Fleet, caches: Caches, log: Log, ranks: Ranks, server: int) -> None:
     """Preempt requests where a cache is full."""
     for rank in range(batch.ranks):
-        target = server * batch.ranks + rank
+        target = server * ranks.head.size + rank
         while is_short(batch, ranks, rank):
             i = preempt_last(batch, fleet.requests, ranks, rank)
             _release(fleet, caches, log, ranks, rank, target, i)
@@ -281,7 +282,7 @@ def _compose(
         fleet.started[server, rank] = ranks.started[rank]
     with_prompts = compose(batch, requests, ranks, now, visible, is_held, schedule)
     for rank in range(batch.ranks):
-        target = server * batch.ranks + rank
+        target = server * ranks.head.size + rank
         for index in range(fleet.started[server, rank], ranks.started[rank]):
             i = ranks.running[rank, index]
             shared = start_using(caches.stores, caches.texts, target, log.trace.text[i])
@@ -316,7 +317,7 @@ def finish(
         _count_first_tokens(batch, fleet, log, ranks, pool, now)
     for rank in range(batch.ranks):
         of_rank = advance(batch, requests, ranks, rank, steps.passes, now)
-        target = server * batch.ranks + rank
+        target = server * ranks.head.size + rank
         for index in range(of_rank):
             i = ranks.ended[rank, index]
             answer, follower = log.trace.answer[i], log.trace.follower[i]
@@ -332,9 +333,9 @@ def finish(
         ended += of_rank
     fleet.pools.in_flight[pool] -= ended
     if ended > 0 and states.state[server] == DRAINING:
-        first = server * batch.ranks
-        if fleet.in_flight[first : first + batch.ranks].sum() == 0:
-            turn_off(states, caches.stores, caches.texts, batch.ranks, server, now)
+        stride = ranks.head.size
+        if fleet.in_flight[server * stride : (server + 1) * stride].sum() == 0:
+            turn_off(states, caches.stores, caches.texts, stride, server, now)
     plans.phase[server], plans.when[server] = READY, now
     return ended
 

@@ -60,7 +60,7 @@ class Simulated(NamedTuple):
 
 
 def simulate(
-    times: PassTimes,
+    times: tuple[PassTimes, PassTimes],
     servers: Servers,
     members: Members,
     scaling: Scaling,
@@ -72,9 +72,9 @@ def simulate(
     block: int,
     policy: Policy | None = None,
 ) -> Simulated:
-    """Simulate the servers of a fleet, a row each, with equal numbers of ranks.
+    """Simulate the servers of a fleet, a row each.
 
-    block: tokens of a block of a server's cache. policy: by default `mixed` or `prefill_first`, as `servers`
+    times: tables of passes, of which `members` says which a server has. block: tokens of a block of a server's cache. policy: by default `mixed` or `prefill_first`, as `servers`
     says. Raises InputError where the router or the policy does not compile.
     """
     fleet, log = (
@@ -125,7 +125,7 @@ def _simulation(router: Router, policy: Policy | None) -> Callable[..., int]:
 
     @kernel
     def run(
-        times: PassTimes,
+        times: tuple[PassTimes, PassTimes],
         servers: Servers,
         members: Members,
         scaling: Scaling,
@@ -144,7 +144,7 @@ def _simulation(router: Router, policy: Policy | None) -> Callable[..., int]:
 
 @kernel
 def _run_built_in(
-    times: PassTimes,
+    times: tuple[PassTimes, PassTimes],
     servers: Servers,
     members: Members,
     scaling: Scaling,
@@ -162,7 +162,7 @@ def _run_built_in(
 
 @kernel
 def _run(
-    times: PassTimes,
+    times: tuple[PassTimes, PassTimes],
     servers: Servers,
     members: Members,
     scaling: Scaling,
@@ -181,7 +181,7 @@ def _run(
     """
     trace, served, arrivals = log
     plans, states, pools = fleet.plans, fleet.servers, fleet.pools
-    ranks, left = servers.ranks[0], 0
+    ranks, left = fleet.ranks.head.shape[1], 0
     for request in range(trace.isl.size):
         left += fleet.requests.end[request] < 0.0
     view = View(
@@ -191,7 +191,7 @@ def _run(
     while left > 0:
         now, pool = fleet.clock[0], fleet.to_route[0]
         while pool >= 0 and pools.waiting[pool] > 0:
-            if _choose(members, fleet, arrivals, ranks, pool) == 0:
+            if _choose(servers, members, fleet, arrivals, pool) == 0:
                 break
             request = pools.first[pool]
             target = route(view, limits, number, request, now)
@@ -227,20 +227,20 @@ def _run(
                 activate(members, states, pool, 1, now)
             fleet.to_route[0] = pool
         else:
-            batch = batch_of(servers, server, False)
-            if not plan(times, batch, fleet, caches, log, server, now, schedule, in_order):
+            batch, table = batch_of(servers, server, False), times[members.table[server]]
+            if not plan(table, batch, fleet, caches, log, server, now, schedule, in_order):
                 return _STALLED
     return _DONE
 
 
 @inlined_kernel
-def _choose(members: Members, fleet: Fleet, arrivals: Arrivals, ranks: int, pool: int) -> int:
-    """Write the ranks that may take a request of a pool; returns how many. ranks: of each server."""
-    choices = 0
+def _choose(servers: Servers, members: Members, fleet: Fleet, arrivals: Arrivals, pool: int) -> int:
+    """Write the ranks that may take a request of a pool; returns how many."""
+    choices, stride = 0, fleet.ranks.head.shape[1]
     for server in range(members.pool.size):
         if members.pool[server] == pool and fleet.servers.state[server] == OPEN:
-            for rank in range(server * ranks, (server + 1) * ranks):
-                fleet.choices[choices] = rank
+            for rank in range(servers.ranks[server]):
+                fleet.choices[choices] = server * stride + rank
                 choices += 1
     arrivals.counts[CHOICES] = choices
     return choices

@@ -152,8 +152,11 @@ def no_requests(trace: Trace) -> Requests:
 
 
 def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trace) -> Fleet:
-    """Return a fleet without requests; servers: a row for each, with equal numbers of ranks."""
-    number, ranks, requests = servers.times.size, int(servers.ranks[0]), trace.isl.size
+    """Return a fleet without requests; servers: a row for each.
+
+    Ranks of the fleet are numbered as if every server had as many as the one with most.
+    """
+    number, ranks, requests = servers.times.size, int(servers.ranks.max()), trace.isl.size
     width = int(min((servers.most // servers.slots).max(), requests))
     shape, both = (number, ranks), (number, ranks, max(width, 1))
     length = 2 * width + min(requests, _QUEUE) + 16
@@ -185,7 +188,7 @@ def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trac
 
 def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
     """Return the stores of all tiers, without texts."""
-    number, ranks = servers.times.size, int(servers.ranks[0])
+    number, ranks = servers.times.size, int(servers.ranks.max())
     rank = np.arange(number * ranks)
     of, capacity, stores = [rank], [np.repeat(servers.capacity // servers.slots, ranks)], rank.size
     for scope, tokens in zip(tiers.scope.tolist(), tiers.capacity.tolist(), strict=True):
