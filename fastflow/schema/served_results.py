@@ -127,6 +127,8 @@ SERVED: tuple[Column, ...] = (
         "1/s",
         "requests of serve.trace within both limits of serve.slo per second; null: no limit is set",
     ),
+    Column("servers_on", "float", "", "servers that are on (serve.autoscale), mean over time"),
+    Column("server_starts", "float", "", "how often servers were started (serve.autoscale)"),
     Column("replicas", "int", "", "number of servers that work independently"),
     Column("kv_B", "float", "B", "KV cache in use on one device, mean over time"),
     Column(

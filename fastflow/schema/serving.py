@@ -8,6 +8,15 @@ NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
 TIERS = {"host": "the host's memory", "flash": "local drives", "remote": "a store on the network"}
 """Tiers of memory below the devices' own, from the first one, and what they are."""
+AUTOSCALE = {
+    name: f"serve.autoscale.{name}"
+    for name in (
+        "by", "target", "interval", "stabilization", "min_replicas", "max_replicas", "start_time",
+        "weights_from",
+    )
+}  # fmt: skip
+"""Keys of autoscaling."""
+SCALES_BY = ("none", "queue", "rate", "latency")
 TIER_SCOPES = ("rank", "server", "fleet")
 ON_EVICTION, THROUGH = TIER_WRITES = ("on_eviction", "through")
 GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
@@ -63,6 +72,36 @@ SERVING: tuple[Column, ...] = (
         TIER_WRITES,
     ),
     *(column for name, meaning in TIERS.items() for column in _tier(name, meaning)),
+    text(
+        AUTOSCALE["by"],
+        "what the number of servers that are on follows, with serve.trace: requests that wait or run (queue),"
+        " arrivals (rate), or times to the first token (latency); none: all are on",
+        SCALES_BY,
+    ),
+    positive(
+        AUTOSCALE["target"],
+        "",
+        "for each server: requests at a time (queue), requests a second (rate), or seconds to the first token"
+        " (latency)",
+    ),
+    positive(AUTOSCALE["interval"], "s", "time between two decisions on the number of servers"),
+    nonnegative(
+        AUTOSCALE["stabilization"],
+        "s",
+        "time for which fewer servers must have been enough before any is off",
+    ),
+    count(AUTOSCALE["min_replicas"], "fewest servers that are on; 0: none without requests", low=0, high=1e6),
+    count(AUTOSCALE["max_replicas"], "most servers that are on; 0: all of system.devices", low=0, high=1e6),
+    nonnegative(
+        AUTOSCALE["start_time"],
+        "s",
+        "time until a server takes requests, beside that of its weights: process, libraries, captured graphs",
+    ),
+    text(
+        AUTOSCALE["weights_from"],
+        "tier that a server reads its weights from, at the bandwidth of serve.tiers",
+        tuple(TIERS),
+    ),
     Column(
         "serve.length_range_ratio",
         "float",

@@ -262,6 +262,8 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     inputs, prefill, metrics = scenario.inputs, result.prefill, result.metrics
     if not metrics:
         return PhaseResults({}, result.reason)
+    if TRACE in inputs:
+        scenario = scenario._replace(loads=scenario.loads._replace(prefix=metrics["prefix_hit_rate"]))
     layouts, servers, request = scenario.layouts, scenario.servers, scenario.request_s
     batch = np.maximum(metrics["decoding"] / (layouts.ranks * layouts.slots * layouts.replicas), 1.0)
     decode = decode_pass(scenario, batch, scenario.mean_context)

@@ -18,6 +18,7 @@ from fastflow.core.reasons.columns import ReasonColumn, Reasons, column_of, firs
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
+from fastflow.performance.serving.fleet.predict import Handover, simulate_split_fleets
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.performance.serving.method import predict_requests
@@ -28,6 +29,7 @@ from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import parse
+from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.schema import OF_PREFILL, SECTIONS_OF_CHIP
 
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
@@ -179,12 +181,16 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         _invalid_transfer_times(scenario.inputs, sending_s),
     )
     pass_times = prefill.passes.times, scenario.passes.times
-    columns = predict_requests(
-        scenario.inputs, loads, np.ones(sending_s.size, dtype=np.int64),
-        ~reason.exists,
-        lambda rows: steady_disaggregated(*pass_times, take(pools, rows), take(loads, rows)),
-        lambda rows, loads: columns_of(simulate_disaggregated(*pass_times, take(pools, rows), loads)),
-    )  # fmt: skip
+    if TRACE in scenario.inputs:
+        handover = Handover(transfer.latency, pools.transfer_token_s)
+        columns = simulate_split_fleets(prefill, scenario, handover, pools.streams)
+    else:
+        columns = predict_requests(
+            scenario.inputs, loads, np.ones(sending_s.size, dtype=np.int64),
+            ~reason.exists,
+            lambda rows: steady_disaggregated(*pass_times, take(pools, rows), take(loads, rows)),
+            lambda rows, loads: columns_of(simulate_disaggregated(*pass_times, take(pools, rows), loads)),
+        )  # fmt: skip
     refused = columns.pop("refused", np.full(sending_s.size, np.nan))
     refusals = Reasons(sending_s.size)
     for i in np.flatnonzero(refused == TOO_MANY).tolist():

@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastflow.core.tables import Columns, take
-from fastflow.performance.serving.fleet.metrics import FleetMetrics, fleet_metrics
-from fastflow.performance.serving.fleet.simulate import simulate
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, map_columns, take
+from fastflow.performance.serving.fleet.members import (
+    BY_LATENCY,
+    BY_QUEUE,
+    BY_RATE,
+    NEVER_SCALES,
+    Members,
+    Scaling,
+)
+from fastflow.performance.serving.fleet.metrics import FleetMetrics, fleet_metrics, split_metrics
+from fastflow.performance.serving.fleet.requests import DECODE_POOL, PREFILL_POOL, in_two_legs, requests_of
+from fastflow.performance.serving.fleet.simulate import Simulated, simulate
 from fastflow.performance.serving.fleet.state import PER_FLEET, PER_RANK, PER_SERVER, Texts, Tiers, Trace
+from fastflow.performance.serving.passes.step_time import Servers
+from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.load import TAKEN
 from fastflow.performance.serving.scenario import ServingScenario
-from fastflow.physics.workload.prompt_texts import prompt_texts
-from fastflow.physics.workload.request_trace import KEY as TRACE
-from fastflow.physics.workload.request_trace import read_trace
 from fastflow.schema.routing import KEY as ROUTER
 from fastflow.schema.routing import LIMITS, ROUTERS, Limits
 from fastflow.schema.scheduling import POLICIES
-from fastflow.schema.serving import THROUGH, TIERS
+from fastflow.schema.serving import AUTOSCALE, THROUGH, TIERS
 
 _SCOPES = {"rank": PER_RANK, "server": PER_SERVER, "fleet": PER_FLEET}
-_MAX_TRACES = 4
+_MOST_TOKENS = 1e15  # of a store
+_KINDS = {"none": NEVER_SCALES, "queue": BY_QUEUE, "rate": BY_RATE, "latency": BY_LATENCY}
+
+
+class Handover(NamedTuple):
+    """Transfers of caches to servers that decode; (points,)."""
+
+    latency_s: Floats
+    token_s: Floats
+
+
+class _Pool(NamedTuple):
+    """Servers of one kind of a point."""
+
+    servers: Servers
+    members: Members
 
 
 def simulate_fleets(scenario: ServingScenario) -> Columns:
@@ -31,20 +55,12 @@ def simulate_fleets(scenario: ServingScenario) -> Columns:
     Raises InputError where a router or a policy cannot be loaded or run.
     """
     points = scenario.server.size
-    policies, metrics = simulated_policies(scenario.inputs), FleetMetrics.empty(points)
+    none, metrics = Handover(*np.zeros((2, points))), FleetMetrics.empty(points)
+    tables = scenario.passes.times, scenario.passes.times
     for point in range(points):
-        trace, texts = _requests(scenario, point)
-        lanes = int(scenario.layouts.replicas[point] * scenario.layouts.slots[point])
-        result = simulate(
-            scenario.passes.times,
-            take(scenario.servers, np.full(lanes, point)),
-            trace,
-            texts,
-            _tiers(scenario, point),
-            ROUTERS.find(str(scenario.inputs[ROUTER][point])),
-            Limits(*(float(scenario.inputs[key][point]) for key in LIMITS.values())),
-            int(scenario.inputs["server.block_size"][point]),
-            POLICIES.find(str(policies[point])) if policies[point] else None,
+        trace, texts = requests_of(scenario.inputs, point)
+        result = _simulate(
+            tables, [_pool(scenario, point, PREFILL_POOL, none)], trace, texts, scenario, point
         )
         metrics.refused[point] = result.refused
         if result.refused == TAKEN:
@@ -52,46 +68,110 @@ def simulate_fleets(scenario: ServingScenario) -> Columns:
     return metrics.columns()
 
 
-def _requests(scenario: ServingScenario, point: int) -> tuple[Trace, Texts]:
-    """Return the requests that a point sends, and their texts."""
-    inputs = scenario.inputs
-    path, requests = str(inputs[TRACE][point]), int(inputs["serve.num_requests"][point])
-    caches = bool(inputs["server.enable_prefix_caching"][point])
-    trace, texts = _read_requests(path, read_trace(path).isl.size, caches)
-    follows = np.zeros(trace.isl.size, dtype=np.bool_)
-    follows[trace.follower[trace.follower >= 0]] = True
-    speed = float(inputs["serve.trace_speed"][point])
-    trace = trace._replace(sent=np.where(follows, trace.sent, trace.sent / speed))
-    if 0 < requests < trace.isl.size:
-        first = np.arange(requests)
-        trace = take(trace, first)
-        trace = trace._replace(follower=np.where(trace.follower < requests, trace.follower, -1))
-    return trace, texts
+def _simulate(
+    tables: tuple[PassTimes, PassTimes],
+    pools: list[_Pool],
+    trace: Trace,
+    texts: Texts,
+    scenario: ServingScenario,
+    point: int,
+) -> Simulated:
+    """Simulate the fleet of a point."""
+    inputs, policy = scenario.inputs, simulated_policies(scenario.inputs)[point]
+    servers = pools[0] if len(pools) == 1 else map_columns(_joined, *pools)
+    return simulate(
+        tables,
+        servers.servers,
+        servers.members,
+        _scaling(inputs, point, [pool.members.pool.size for pool in pools]),
+        trace,
+        texts,
+        _tiers(scenario, point),
+        ROUTERS.find(str(inputs[ROUTER][point])),
+        Limits(*(float(inputs[key][point]) for key in LIMITS.values())),
+        int(inputs["server.block_size"][point]),
+        POLICIES.find(str(policy)) if policy else None,
+    )
 
 
-@lru_cache(maxsize=_MAX_TRACES)
-def _read_requests(path: str, requests: int, caches: bool) -> tuple[Trace, Texts]:
-    """Return the requests of a file and their texts; requests: that it has, for files that change.
+def simulate_split_fleets(
+    prefill: ServingScenario, decode: ServingScenario, handover: Handover, streams: Bools
+) -> Columns:
+    """Simulate fleets of disaggregated servers; returns columns of metrics of the whole fleet, (points,).
 
-    caches: whether prompts share texts.
+    streams: whether the first token comes from the server that decodes, (points,). Caches of both kinds of
+    servers are those of the former in lower tiers: its bytes for a token count.
     """
-    file = read_trace(path)
-    forest = prompt_texts(file)
-    texts = Texts(forest.parent, forest.tokens, forest.before)
-    trace = Trace(file.isl, file.osl, file.sent, forest.text, forest.answer, file.session, file.follower)
-    if caches:
-        return trace, texts
-    roots = np.full(requests, -1)
-    alone = Texts(roots, file.isl, np.zeros(requests, dtype=np.int64))
-    return trace._replace(text=np.arange(requests), answer=roots), alone
+    points = decode.server.size
+    none, metrics = Handover(*np.zeros((2, points))), FleetMetrics.empty(points)
+    tables = prefill.passes.times, decode.passes.times
+    for point in range(points):
+        trace, texts = requests_of(decode.inputs, point)
+        pools = [
+            _pool(prefill, point, PREFILL_POOL, none),
+            _pool(decode, point, DECODE_POOL, handover),
+        ]
+        result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
+        members = map_columns(_joined, *(pool.members for pool in pools))
+        metrics.refused[point] = result.refused
+        if result.refused == TAKEN:
+            split_metrics(decode, point, trace, members, result, bool(streams[point]), metrics)
+    return metrics.columns()
+
+
+def _pool(scenario: ServingScenario, point: int, number: int, handover: Handover) -> _Pool:
+    """Return the servers of a point; each slot of a pipeline is a server with its share of the caches."""
+    layouts = scenario.layouts
+    count = int(layouts.replicas[point] * layouts.slots[point])
+    servers = take(scenario.servers, np.full(count, point))
+    if number == DECODE_POOL:
+        servers = servers._replace(reserves=np.ones(count, dtype=np.bool_))
+    ones = np.ones(count)
+    members = Members(
+        table=np.full(count, number),
+        pool=np.full(count, number),
+        start_s=_start_s(scenario, point) * ones,
+        handover_latency_s=handover.latency_s[point] * ones,
+        handover_token_s=handover.token_s[point] * ones,
+    )
+    return _Pool(servers, members)
+
+
+def _joined(*columns: NDArray[Any]) -> NDArray[Any]:
+    """Return the columns of several tables of servers as one."""
+    return np.concatenate(columns)
+
+
+def _start_s(scenario: ServingScenario, point: int) -> float:
+    """Return how long a server takes to start: its process, and its weights from where they are [s]."""
+    inputs = scenario.inputs
+    tier = f"serve.tiers.{inputs[AUTOSCALE['weights_from']][point]}"
+    read_s = float(inputs[f"{tier}.latency"][point]) + float(
+        scenario.room.weights[point] / inputs[f"{tier}.bandwidth"][point]
+    )
+    return float(inputs[AUTOSCALE["start_time"]][point]) + read_s
+
+
+def _scaling(inputs: Inputs, point: int, servers: list[int]) -> Scaling:
+    """Return how the pools of a point scale; servers: of each."""
+    values = {name: inputs[key][point] for name, key in AUTOSCALE.items()}
+    pools, most = len(servers), int(values["max_replicas"])
+    largest = np.array([min(most, count) if most > 0 else count for count in servers])
+    return Scaling(
+        kind=np.full(pools, _KINDS[str(values["by"])]),
+        target=np.full(pools, float(values["target"])),
+        interval_s=np.full(pools, float(values["interval"])),
+        least=np.minimum(int(values["min_replicas"]), largest),
+        most=largest,
+        stabilization_s=np.full(pools, float(values["stabilization"])),
+    )
 
 
 def _tiers(scenario: ServingScenario, point: int) -> Tiers:
     """Return the tiers below the devices' memory that have any."""
     inputs, layouts = scenario.inputs, scenario.layouts
-    token_bytes = float(
-        scenario.request_cache[point] / (scenario.isl[point] + scenario.osl[point])
-    )  # of a device
+    tokens = scenario.isl[point] + scenario.osl[point]
+    token_bytes = float(scenario.request_cache[point] / tokens)  # of a device
     ranks, slots = int(layouts.ranks[point]), int(layouts.slots[point])
     of_scope = {
         PER_RANK: 1.0 / slots,
@@ -106,7 +186,7 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
             for field in ("capacity", "bandwidth", "latency", "scope")
         )
         number = _SCOPES[str(scope)]
-        tokens = int(min(float(capacity) * of_scope[number] / token_bytes, 1e15))
+        tokens = int(min(float(capacity) * of_scope[number] / token_bytes, _MOST_TOKENS))
         if tokens > 0:
             rows.append((number, tokens, through, float(latency), token_bytes / float(bandwidth)))
     columns = [np.array([row[i] for row in rows]) for i in range(5)]

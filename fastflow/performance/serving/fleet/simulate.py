@@ -74,16 +74,16 @@ def simulate(
 ) -> Simulated:
     """Simulate the servers of a fleet, a row each.
 
-    times: tables of passes, of which `members` says which a server has. block: tokens of a block of a server's cache. policy: by default `mixed` or `prefill_first`, as `servers`
-    says. Raises InputError where the router or the policy does not compile.
+    times: tables of passes, of which `members` says which a server has. block: tokens of a block of a
+    server's cache. policy: by default `mixed` or `prefill_first`, as `servers` says. Raises InputError where
+    the router or the policy does not compile.
     """
     fleet, log = (
         idle_fleet(servers, members, scaling, trace),
         Log(trace, not_served(trace), no_arrivals(trace)),
     )
     states = fleet.servers
-    longest = int((trace.isl + trace.osl).max(initial=0))
-    if longest > int((servers.capacity // servers.slots).min()):
+    if _is_too_long(servers, members, trace):
         return Simulated(TOO_LONG, fleet.requests, log.served, fleet.totals, states.on_s, states.starts)
     caches = Caches(texts, empty_stores(servers, texts, tiers), block)
     run, number = _simulation(router, policy), built_in.number_of(router)
@@ -98,6 +98,15 @@ def simulate(
         fleet = _with_longer_queues(fleet)
     refused = STALLED if status == _STALLED else TAKEN
     return Simulated(refused, fleet.requests, log.served, fleet.totals, states.on_s, states.starts)
+
+
+def _is_too_long(servers: Servers, members: Members, trace: Trace) -> bool:
+    """Say whether a request exceeds the cache of a server that may take it."""
+    capacity, both = servers.capacity // servers.slots, trace.isl + trace.osl
+    return any(
+        both[trace.pool == pool].max(initial=0) > capacity[members.pool == pool].min()
+        for pool in np.unique(members.pool)
+    )
 
 
 def _with_longer_queues(fleet: Fleet) -> Fleet:

@@ -1,0 +1,71 @@
+"""The requests of a point's fleet: those of its trace, and their texts."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from fastflow.core.tables import Inputs, Ints, take
+from fastflow.performance.serving.fleet.state import NONE, Texts, Trace
+from fastflow.physics.workload.prompt_texts import prompt_texts
+from fastflow.physics.workload.request_trace import KEY as TRACE
+from fastflow.physics.workload.request_trace import read_trace
+
+PREFILL_POOL, DECODE_POOL = 0, 1
+"""Pools of disaggregated servers. Other servers are one pool."""
+_MAX_TRACES = 4
+
+
+def requests_of(inputs: Inputs, point: int) -> tuple[Trace, Texts]:
+    """Return the requests that a point sends, and their texts; raises InputError."""
+    path, requests = str(inputs[TRACE][point]), int(inputs["serve.num_requests"][point])
+    caches = bool(inputs["server.enable_prefix_caching"][point])
+    trace, texts = _read_requests(path, read_trace(path).isl.size, caches)
+    if 0 < requests < trace.isl.size:
+        trace = take(trace, np.arange(requests))
+        trace = trace._replace(follower=np.where(trace.follower < requests, trace.follower, NONE))
+    faster = np.where(followers_of(trace), 1.0, float(inputs["serve.trace_speed"][point]))
+    return trace._replace(sent=trace.sent / faster), texts
+
+
+def followers_of(trace: Trace) -> Ints:
+    """Return 1 for requests that follow another one's end, else 0; (requests,)."""
+    follows = np.zeros(trace.isl.size, dtype=np.int64)
+    follows[trace.follower[trace.follower >= 0]] = 1
+    return follows
+
+
+@lru_cache(maxsize=_MAX_TRACES)
+def _read_requests(path: str, requests: int, caches: bool) -> tuple[Trace, Texts]:
+    """Return the requests of a file and their texts; requests: that it has, for files that change.
+
+    caches: whether prompts share texts.
+    """
+    file = read_trace(path)
+    none = np.zeros(requests, dtype=np.int64)
+    trace = Trace(
+        file.isl, file.osl, file.sent, np.arange(requests), none + NONE, file.session, file.follower,
+        none, none.astype(np.bool_),
+    )  # fmt: skip
+    if not caches:
+        return trace, Texts(none + NONE, file.isl, none)
+    forest = prompt_texts(file)
+    texts = Texts(forest.parent, forest.tokens, forest.before)
+    return trace._replace(text=forest.text, answer=forest.answer), texts
+
+
+def in_two_legs(trace: Trace) -> Trace:
+    """Return a trace in which each request goes to a server that prefills, then to one that decodes.
+
+    The first half are the requests at servers that prefill, for one token of the answer; the second half
+    follow them. A server that decodes gets the cache of the prompt but for its last token, computes that, and
+    sends all tokens of the answer, as vLLM's with its NIXL connector do (toy_proxy_server.py asks the first
+    server for one token, vllm/tests/v1/kv_connector/nixl_integration).
+    """
+    count, ones = trace.isl.size, np.ones_like(trace.isl)
+    first = trace._replace(
+        osl=ones, answer=NONE * ones, follower=count + np.arange(count), pool=PREFILL_POOL * ones
+    )
+    second = trace._replace(sent=np.zeros(count), pool=DECODE_POOL * ones, handover=ones.astype(np.bool_))
+    return Trace(*(np.concatenate(both) for both in zip(first, second, strict=True)))
