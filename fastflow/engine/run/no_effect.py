@@ -4,6 +4,7 @@ These trials follow the points in the same call of the model, which adds little 
 where every result is the same to the bit. A value that equals what the key's default stands for
 counts as having an effect. In a grid of more than `max_trials` points some are tried, and a key counts if it
 has no effect at any of them.
+No key is tried at points with traces of more than MAX_REQUESTS requests, whose simulations take long.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fastflow.core.tables import Bools, Columns, Ints, broadcast_column, is_broa
 from fastflow.engine.grid.grid import Grid, Share, Unset
 from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.performance.serving import is_serving
-from fastflow.performance.serving.requests.lengths import file_key
+from fastflow.performance.serving.requests.lengths import arrivals_of_files, file_key
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED
 from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
@@ -28,6 +29,7 @@ from fastflow.physics.parallelism.candidates import CHOSEN, STRATEGY
 from fastflow.physics.parallelism.strategy import AUTO, parse
 from fastflow.physics.parallelism.virtual_stages import RECOMPUTE
 from fastflow.physics.workload.precision import OPERAND
+from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.schema import find_input
 from fastflow.schema.results import BETWEEN, NO_EFFECT
 
@@ -48,6 +50,8 @@ _MEANINGS = {
 """Key to the result column of its resolved value, where its default stands for a value."""
 _ECHOES = (COLUMN, "placement_requested", "recompute", "schedule", "split", "zero")
 """Result columns that repeat an input, as written or resolved."""
+MAX_REQUESTS = 5_000
+"""Requests of a trace with which keys are tried."""
 _PLACEHOLDERS = (AUTO, OPERAND)
 """Defaults that stand for another value."""
 
@@ -71,7 +75,7 @@ class Trial(NamedTuple):
 
 def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
     """Return the trials of the points of a share; inputs: of the points, as the user set them."""
-    if not grid.unset or grid.no_effect is not None:
+    if not grid.unset or grid.no_effect is not None or _has_long_traces(inputs):
         return []
     unset_of_points = [
         grid.unset.get(combination, {}) for combination in share.block.combinations(share.points).tolist()
@@ -97,6 +101,11 @@ def trials_of(grid: Grid, share: Share, inputs: Columns) -> list[Trial]:
             for trial in _make_trials(key, same_as, tried_rows)
         ]
     return trials
+
+
+def _has_long_traces(inputs: Columns) -> bool:
+    """Say whether points send so many requests of traces that another simulation takes long."""
+    return TRACE in inputs and int(arrivals_of_files(inputs).max()) > MAX_REQUESTS
 
 
 def _trial_values(
