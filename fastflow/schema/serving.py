@@ -64,6 +64,13 @@ SERVING: tuple[Column, ...] = (
         " prompts' blocks; they go through router and caches, and override isl, osl, lengths, concurrency and"
         " request_rate; null: none",
     ),
+    count(
+        "serve.shared_prefix",
+        "tokens that every new session of serve.trace begins with, as those of a system prompt, where the"
+        " file has no hashes of blocks",
+        low=0,
+        high=1e9,
+    ),
     positive("serve.trace_speed", "", "factor by which the requests of serve.trace arrive faster"),
     text(
         "serve.tiers.write",

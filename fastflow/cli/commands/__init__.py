@@ -17,7 +17,17 @@ COMMANDS: Registry[Command] = Registry(
     "a fastflow.cli.command.Command whose `line` is a module of the package",
     {
         name: import_module(f"{__name__}.{name}").COMMAND
-        for name in ("sweep", "fits", "search", "validate", "calibrate", "sensitivity", "backtest", "report")
+        for name in (
+            "sweep",
+            "fits",
+            "search",
+            "validate",
+            "calibrate",
+            "sensitivity",
+            "backtest",
+            "report",
+            "requests",
+        )
     },
-)
+)  # fmt: skip
 """All of them, in the order of `fastflow --help`, then those of packages."""

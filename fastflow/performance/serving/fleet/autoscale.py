@@ -128,7 +128,8 @@ def scale(
             desired = int(np.ceil(active * mean / target - ROUNDING))
     else:
         desired = int(np.ceil(pools.arrivals[pool] / scaling.interval_s[pool] / target - ROUNDING))
-    desired = min(max(desired, scaling.least[pool]), scaling.most[pool])
+    needed = 1 if pools.waiting[pool] > 0 else 0  # a server that starts for them goes on
+    desired = min(max(desired, scaling.least[pool], needed), scaling.most[pool])
     pools.arrivals[pool], pools.first_tokens[pool], pools.first_tokens_s[pool] = 0, 0, 0.0
     pools.ticks[pool] += 1
     pools.next_tick[pool] = (pools.ticks[pool] + 1) * scaling.interval_s[pool]

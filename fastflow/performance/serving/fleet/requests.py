@@ -21,7 +21,8 @@ def requests_of(inputs: Inputs, point: int) -> tuple[Trace, Texts]:
     """Return the requests that a point sends, and their texts; raises InputError."""
     path, requests = str(inputs[TRACE][point]), int(inputs["serve.num_requests"][point])
     caches = bool(inputs["server.enable_prefix_caching"][point])
-    trace, texts = _read_requests(path, read_trace(path).isl.size, caches)
+    prefix = int(inputs["serve.shared_prefix"][point])
+    trace, texts = _read_requests(path, read_trace(path).isl.size, prefix, caches)
     if 0 < requests < trace.isl.size:
         trace = take(trace, np.arange(requests))
         trace = trace._replace(follower=np.where(trace.follower < requests, trace.follower, NONE))
@@ -37,10 +38,10 @@ def followers_of(trace: Trace) -> Ints:
 
 
 @lru_cache(maxsize=_MAX_TRACES)
-def _read_requests(path: str, requests: int, caches: bool) -> tuple[Trace, Texts]:
+def _read_requests(path: str, requests: int, prefix: int, caches: bool) -> tuple[Trace, Texts]:
     """Return the requests of a file and their texts; requests: that it has, for files that change.
 
-    caches: whether prompts share texts.
+    prefix: tokens that new sessions share; caches: whether prompts share texts.
     """
     file = read_trace(path)
     none = np.zeros(requests, dtype=np.int64)
@@ -50,7 +51,7 @@ def _read_requests(path: str, requests: int, caches: bool) -> tuple[Trace, Texts
     )  # fmt: skip
     if not caches:
         return trace, Texts(none + NONE, file.isl, none)
-    forest = prompt_texts(file)
+    forest = prompt_texts(file, prefix)
     texts = Texts(forest.parent, forest.tokens, forest.before)
     return trace._replace(text=forest.text, answer=forest.answer), texts
 

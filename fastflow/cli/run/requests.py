@@ -1,0 +1,36 @@
+"""Generated requests: drawn, written and summarised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastflow.core.errors import InputError
+from fastflow.physics.workload.trace_distributions import Arrivals, Independent, Lognormal, sinusoidal
+from fastflow.physics.workload.trace_file import write_trace
+from fastflow.physics.workload.trace_generators import Sessions, generate_trace
+from fastflow.reporting.terminal.requests import show_requests
+
+
+def run(path: str, values: Mapping[str, Any]) -> None:
+    """Write the requests that keys of `schema.requests` describe, and print what they are.
+
+    Raises InputError for a file that cannot be written, and for sessions that never fit max_context.
+    """
+    peak = float(values["peak_to_mean"])
+    profile = sinusoidal(peak, float(values["peak_hour"])) if peak > 1.0 else ()
+    arrivals = Arrivals(values["rate"], values["burstiness"], profile)
+    lengths = Independent(*(Lognormal(values[name], values["sigma"]) for name in ("isl", "osl")))
+    sessions = Sessions(
+        turns=values["turns"], think_time=values["think_time"], tool_share=values["tool_share"],
+        tool_time=values["tool_time"], max_context=values["max_context"],
+    )  # fmt: skip
+    trace = generate_trace(
+        values["sessions"], arrivals, lengths, sessions, shared_prefix=values["shared_prefix"],
+        seed=values["seed"],
+    )  # fmt: skip
+    try:
+        write_trace(trace, path)
+    except OSError as error:
+        raise InputError("output", path, f"a file that can be written ({error.strerror or error})") from None
+    show_requests(trace, path, values["shared_prefix"])
