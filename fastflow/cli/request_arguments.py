@@ -12,9 +12,8 @@ import yaml
 
 from fastflow.cli.argparse_commands import Parser, exit_code
 from fastflow.cli.command import Command
-from fastflow.config.messages import COMMAND_LINE
+from fastflow.config.messages import COMMAND_LINE, suggestion
 from fastflow.config.model_inputs import Scalar, convert_to
-from fastflow.core.advice import suggestion
 from fastflow.core.errors import InputError
 from fastflow.core.version import version
 from fastflow.schema.requests import DEFAULTS, GENERATED

@@ -1,25 +1,16 @@
-"""Servers with caches of prefixes behind a router, event by event. Plain lists, from the definitions.
+"""Pools of servers with caches of prefixes behind a router, event by event. Plain lists, from definitions.
 
 Tables are dictionaries of lists, or lists of dictionaries, with the names of the package's.
 """
 
 from tests.naive import serving
+from tests.naive.autoscaling import OPEN, STARTING, Member, ServerPool
 from tests.naive.prefix_cache import Caches, path_of, tokens_of
+from tests.naive.routing import Router
 from tests.naive.serving import compose, most_at_once, parts_of, preempt
 
-ROUTES = 5
-"""The stream of random numbers of routers."""
-TWO_64 = 1 << 64
-ENDS, ARRIVES, STARTS = range(3)
+ENDS, OPENS, TICKS, ARRIVES, STARTS = range(5)
 """Kinds of events, in their order at the same time."""
-
-
-def random_bits(stream, index):
-    """Return 64 random bits (SplitMix64)."""
-    bits = (index + (stream << 40) + 1) * 0x9E3779B97F4A7C15 % TWO_64
-    bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9 % TWO_64
-    bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB % TWO_64
-    return bits ^ (bits >> 31)
 
 
 class Request(serving.Request):
@@ -29,10 +20,17 @@ class Request(serving.Request):
         super().__init__(number, None, trace["isl"][number], trace["osl"][number], None, 0.0)
         self.text, self.answer = trace["text"][number], trace["answer"][number]
         self.session, self.follower = trace["session"][number], trace["follower"][number]
+        self.pool, self.handover = trace["pool"][number], trace["handover"][number]
         self.shared = 0  # tokens that others used at the last look
         self.uses = False  # its nodes
-        self.rank = self.arrived = None
-        self.hit = self.read = self.preempted = 0
+        self.rank = self.arrived = self.routed = None
+        self.hit = self.read = self.handed = self.preempted = 0
+
+    def cached(self, hit, block):
+        """Return the tokens that need not be computed; hit: those in memory."""
+        if self.handover and not self.preempted:
+            return self.isl - 1
+        return min(hit, self.isl - 1) // block * block
 
 
 class Rank(serving.Rank):
@@ -84,89 +82,52 @@ class Rank(serving.Rank):
             if in_order and not can_start:
                 break
             hit = self.caches.hit(self.number, request.text)
-            request.found = min(hit, request.isl - 1) // block * block
+            request.found = request.cached(hit, block)
             request.shared = self.caches.shared(self.number, request.text)
             rest += request.prompt - request.found
             needed += request.prompt - request.shared
 
 
-class Server:
+class Server(Member):
     """A server of the fleet: idle, about to start an iteration, or in one."""
 
-    def __init__(self, number, options, ranks):
-        self.number, self.options, self.ranks = number, options, ranks
+    def __init__(self, number, options, member, ranks, router):
+        super().__init__(member["start_s"])
+        self.number, self.options, self.member = number, options, member
+        self.ranks, self.router = ranks, router
         self.intake = serving.Intake()
         self.start, self.end = None, None  # of the next iteration, of the one under way [s]
         self.batches = []
         self.totals = {"cache": 0.0, "iterations": 0, "with_prefill": 0, "preemptions": 0}
 
+    def in_flight(self):
+        """Return the requests that it has."""
+        return sum(self.router.in_flight[rank.number] for rank in self.ranks)
 
-class Router:
-    """Chooses a rank for each request that arrives."""
-
-    def __init__(self, options, caches, ranks):
-        self.options, self.caches = options, caches
-        self.in_flight = [0] * ranks  # requests of each rank that have not ended
-        self.arrivals = 0
-        self.rank_of = {}  # of sessions
-
-    def least_loaded(self, ranks=None):
-        """Return the rank with the fewest requests, the first such one."""
-        ranks = range(len(self.in_flight)) if ranks is None else ranks
-        return min(ranks, key=lambda rank: (self.in_flight[rank], rank))
-
-    def prefix_aware(self, request):
-        """Return the rank that has most of a prompt, or the least loaded one."""
-        most, fewest = max(self.in_flight), min(self.in_flight)
-        is_uneven = most - fewest > self.options["balance_abs_threshold"]
-        if is_uneven and most > self.options["balance_rel_threshold"] * fewest:
-            return self.least_loaded()
-        hits = [self.caches.hit_anywhere(rank, request.text) for rank in range(len(self.in_flight))]
-        if max(hits) > self.options["cache_threshold"] * request.isl:
-            return self.least_loaded([rank for rank, hit in enumerate(hits) if hit == max(hits)])
-        return self.least_loaded()
-
-    def choose(self, request):
-        """Return the rank of a request by the rule of the router."""
-        name, count, number = self.options["name"], len(self.in_flight), request.number
-        if name == "round_robin":
-            return self.arrivals % count
-        if name == "random":
-            return random_bits(ROUTES, number) % count
-        if name == "power_of_two":
-            two = [random_bits(ROUTES, 2 * number + i) % count for i in range(2)]
-            return min(two, key=lambda rank: self.in_flight[rank])
-        if name == "hashing":
-            root = path_of(self.caches.texts, request.text)[0]
-            return random_bits(ROUTES, request.session if request.session >= 0 else root) % count
-        if name == "session_sticky" and request.session >= 0:
-            return self.rank_of.get(request.session, self.least_loaded())
-        if name == "prefix_aware":
-            return self.prefix_aware(request)
-        assert name in ("least_loaded", "session_sticky")
-        return self.least_loaded()
-
-    def route(self, request):
-        """Give a request its rank."""
-        request.rank = self.choose(request)
-        self.rank_of.setdefault(request.session, request.rank)
-        self.in_flight[request.rank] += 1
-        self.arrivals += 1
+    def turn_off(self, now):
+        super().turn_off(now)
+        for rank in self.ranks:
+            rank.caches.lose(rank.number)
 
 
 class Fleet:
     """Servers, their caches, the router and the requests; what happens at each event."""
 
-    def __init__(self, times_by_row, servers, trace, texts, tiers, router, block, policy):
+    def __init__(self, times_by_row, servers, members, scaling, trace, texts, tiers, router, block, policy):
         count = servers[0]["ranks"]
         self.times_by_row, self.block, self.policy = times_by_row, block, policy
         self.caches = Caches(texts, tiers, [server["capacity"] for server in servers], count)
         self.ranks = [Rank(number, self.caches) for number in range(len(servers) * count)]
-        self.servers = [
-            Server(number, options, self.ranks[number * count : (number + 1) * count])
-            for number, options in enumerate(servers)
-        ]
         self.router = Router(router, self.caches, len(self.ranks))
+        self.servers = [
+            Server(number, options, member, self.ranks[number * count : (number + 1) * count], self.router)
+            for number, (options, member) in enumerate(zip(servers, members, strict=True))
+        ]
+        self.pools = [
+            ServerPool(scaler, [server for server in self.servers if server.member["pool"] == number])
+            for number, scaler in enumerate(scaling)
+        ]
+        self.inbound_s = [0.0] * len(self.ranks)  # when the link for handovers to each rank is free
         self.requests = [Request(number, trace) for number in range(len(trace["isl"]))]
         self.think_s = trace["sent"]
         self.followers = {request.follower for request in self.requests}
@@ -180,21 +141,50 @@ class Fleet:
         """Return all events that are known: (when, kind, whether it is a follower's, number)."""
         events = [(when, ARRIVES, i in self.followers, i) for i, when in self.to_arrive.items()]
         for server in self.servers:
+            if server.state == STARTING:
+                events.append((server.opens_at, OPENS, False, server.number))
             if server.end is not None:
                 events.append((server.end, ENDS, False, server.number))
             elif server.start is not None:
                 events.append((server.start, STARTS, False, server.number))
+        if any(request.end is None for request in self.requests):
+            assert events, "requests wait for a server that nobody starts"
+            ticks = [(pool.next_tick(), number) for number, pool in enumerate(self.pools)]
+            events += [(when, TICKS, False, number) for when, number in ticks if when is not None]
         return events
 
     def arrive(self, request, now):
-        """Route a request, bring what caches have of its prompt, and queue it."""
+        """Route a request that comes to the router, or let it wait for a server of its pool to open."""
         request.arrived = now
-        self.router.route(request)
-        rank = self.ranks[request.rank]
+        pool = self.pools[request.pool]
+        pool.arrivals += 1
+        pool.waiting.append(request)
+        if not pool.of(OPEN, STARTING):
+            pool.add_one(now)
+        self.route_waiting(pool, now)
+
+    def route_waiting(self, pool, now):
+        """Route the requests of a pool that wait at the router, where a server is open."""
+        choices = [rank.number for server in pool.of(OPEN) for rank in server.ranks]
+        while choices and pool.waiting:
+            request = pool.waiting.pop(0)
+            self.router.route(request, choices)
+            self.bring(request, self.ranks[request.rank], now)
+
+    def bring(self, request, rank, now):
+        """Bring what there is of a prompt to the rank of a request, and queue the request."""
+        server = self.servers[rank.number // len(self.servers[0].ranks)]
+        request.routed = now
+        known = self.caches.hit_anywhere(rank.number, request.text)
         request.sent, request.read = self.caches.read(rank.number, request.text, now)
+        if request.handover and known < request.isl - 1:
+            request.handed = request.isl - 1 - known
+            took = server.member["handover_latency_s"]
+            took += request.handed * server.member["handover_token_s"]
+            self.inbound_s[rank.number] = max(now, self.inbound_s[rank.number]) + took
+            request.sent = max(request.sent, self.inbound_s[rank.number])
         rank.trim()
         rank.waiting.insert(sum(other.sent <= request.sent for other in rank.waiting), request)
-        server = self.servers[request.rank // len(self.servers[0].ranks)]
         if server.end is None:
             server.start = request.sent if server.start is None else min(server.start, request.sent)
 
@@ -251,12 +241,19 @@ class Fleet:
                 request.computed += tokens
                 if request.rest == 0:
                     request.made, request.decodes = request.made + 1.0, True
-                    request.first = now if request.first is None else request.first
+                    self.note_first(request, now)
             ended = [r for r in rank.running if r.decodes and r.made >= r.osl - 1e-9]
             for request in ended:
                 self.end(rank, request, now)
             if ended:
                 rank.trim()
+        self.pools[server.member["pool"]].turn_off_drained(now)
+
+    def note_first(self, request, now):
+        """Note when the first token of a request came; it may come once more where it was preempted."""
+        if request.first is None:
+            request.first = now
+            self.pools[request.pool].waits_s.append(now - request.arrived)
 
     def end(self, rank, request, now):
         """End a request: its nodes are free, and its follower comes after the time to think."""
@@ -273,6 +270,12 @@ class Fleet:
             now, kind, _, number = min(events)
             if kind == ENDS:
                 self.finish(self.servers[number], now)
+            elif kind == OPENS:
+                self.servers[number].open(now)
+                self.route_waiting(self.pools[self.servers[number].member["pool"]], now)
+            elif kind == TICKS:
+                self.pools[number].tick(now)
+                self.route_waiting(self.pools[number], now)
             elif kind == ARRIVES:
                 del self.to_arrive[number]
                 self.arrive(self.requests[number], now)
@@ -280,11 +283,12 @@ class Fleet:
                 self.begin(self.servers[number], now)
 
 
-def simulate(times_by_row, servers, trace, texts, tiers, router, block, policy=compose):
-    """Return (requests, totals of every server) of a fleet.
+def simulate(times_by_row, servers, members, scaling, trace, texts, tiers, router, block, policy=compose):
+    """Return (requests, servers) of a fleet; each server knows its totals, its starts and its states.
 
-    times_by_row: tables of passes, which servers name by `times`; policy: as `compose`.
+    times_by_row: tables of passes, which servers name by `times`; members: what each server is in its pool;
+    scaling: the scaler of each pool; policy: as `compose`.
     """
-    fleet = Fleet(times_by_row, servers, trace, texts, tiers, router, block, policy)
+    fleet = Fleet(times_by_row, servers, members, scaling, trace, texts, tiers, router, block, policy)
     fleet.run()
-    return fleet.requests, [server.totals for server in fleet.servers]
+    return fleet.requests, fleet.servers

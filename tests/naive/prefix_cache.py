@@ -157,3 +157,11 @@ class Caches:
             if pool.users[node] == 0:
                 del pool.users[node]
                 self.put(0, rank, node)
+
+    def lose(self, rank):
+        """Empty the memory of a rank whose server is off, and its pools below that are not the fleet's."""
+        for tier in range(len(self.tiers)):
+            if tier == 0 or self.tiers[tier]["scope"] != PER_FLEET:
+                pool = self.pool(tier, rank)
+                assert not pool.users
+                pool.idle = []

@@ -1,7 +1,7 @@
 """Fleets of the tests: small random ones, and those that are written by hand.
 
-A fleet is a dictionary: times (PassTimes), servers, trace, texts, tiers, router and block, as the oracle
-(`tests.naive.fleet`) takes them.
+A fleet is a dictionary: times (PassTimes), servers, members, scaling, trace, texts, tiers, router and block,
+as the oracle (`tests.naive.fleet`) takes them.
 """
 
 from types import SimpleNamespace
@@ -15,6 +15,7 @@ from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.schema.routing import ROUTERS as BUILT_IN
 from fastflow.schema.routing import Limits
 from tests.naive import fleet as naive
+from tests.naive.autoscaling import BY_LATENCY, BY_QUEUE, BY_RATE, NEVER_SCALES
 from tests.naive.prefix_cache import PER_FLEET, PER_RANK, PER_SERVER, path_of, tokens_of
 from tests.naive.serving import compose
 from tests.performance.serving.simulator.test_run import TABLES, random_server, random_times
@@ -29,8 +30,15 @@ ROUTER = {
     "balance_rel_threshold": 1.5,
     "cache_threshold": 0.5,
 }
-SENT = {"osl": 1, "sent": 0.0, "text": 0, "answer": -1, "session": -1, "follower": -1}
+SENT = {
+    "osl": 1, "sent": 0.0, "text": 0, "answer": -1, "session": -1, "follower": -1, "pool": 0,
+    "handover": False,
+}  # fmt: skip
 TIER = {"scope": PER_RANK, "capacity": 1_000_000, "through": False, "latency_s": 0.0, "token_s": 0.0}
+MEMBER = {"pool": 0, "start_s": 0.0, "handover_latency_s": 0.0, "handover_token_s": 0.0}
+SCALER = {
+    "kind": NEVER_SCALES, "target": 1.0, "interval_s": 1.0, "least": 0, "most": 1000, "stabilization_s": 0.0,
+}  # fmt: skip
 
 
 def per_token(seconds=1e-3):
@@ -55,15 +63,18 @@ def trace_of(texts, *rows):
     return {"isl": isl} | {name: [row[name] for row in rows] for name in SENT}
 
 
-def fleet_of(texts, *rows, servers=({},), tiers=(), router=None, block=1, times=None):
-    """Return a fleet; rows: of its requests; servers, tiers, router: where they differ from what is usual.
+def fleet_of(texts, *rows, servers=({},), scaling=({},), tiers=(), router=None, block=1, times=None):
+    """Return a fleet; rows: of its requests; the others: where they differ from what is usual.
 
-    Its iterations take 1 ms a token.
+    servers: with what each of them is in its pool; scaling: of each pool. Its iterations take 1 ms a token.
     """
     usual = PLAIN | {"iteration_s": 0.0, "row_s": 0.0}
+    every = [MEMBER | server for server in servers]
     return {
         "times": per_token() if times is None else times,
-        "servers": [usual | server for server in servers],
+        "servers": [usual | {k: v for k, v in one.items() if k not in MEMBER} for one in every],
+        "members": [{name: one[name] for name in MEMBER} for one in every],
+        "scaling": [SCALER | scaler for scaler in scaling],
         "trace": trace_of(texts, *rows),
         "texts": texts,
         "tiers": [TIER | tier for tier in tiers],
@@ -72,27 +83,30 @@ def fleet_of(texts, *rows, servers=({},), tiers=(), router=None, block=1, times=
     }
 
 
+def by_column(rows, defaults):
+    """Return the columns of a table; each of its rows has all fields that the defaults have."""
+    return {name: [row[name] for row in rows] for name in defaults}
+
+
+def arrays_of(cls, columns):
+    """Return a table of the package; columns: lists."""
+    bools = ("through", "handover")
+    floats = {"sent", "target"} | {name for name in columns if name.endswith("_s")}
+    types = {name: bool if name in bools else float if name in floats else np.int64 for name in columns}
+    return cls(**{name: np.array(values, dtype=types[name]) for name, values in columns.items()})
+
+
 def of_package(fleet, policy=None):
     """Return what the package's simulation says."""
-    floats = ("sent", "latency_s", "token_s")
-    columns = {name: [tier[name] for tier in fleet["tiers"]] for name in TIER}
-    types = {
-        name: float if name in floats else np.int64 for name in (*fleet["trace"], *TIER, *fleet["texts"])
-    }
-    types["through"] = bool
-    trace, texts, tiers = (
-        {name: np.array(values, dtype=types[name]) for name, values in table.items()}
-        for table in (fleet["trace"], fleet["texts"], columns)
-    )
     router = dict(fleet["router"])
     got = simulate(
         (fleet["times"], fleet["times"]),
         servers(*fleet["servers"]),
-        Members(*np.zeros((2, len(fleet["servers"])), dtype=np.int64), *np.zeros((3, len(fleet["servers"])))),
-        Scaling(np.zeros(1, dtype=np.int64), *np.ones((2, 1)), *np.ones((2, 1), dtype=np.int64), np.ones(1)),
-        Trace(**trace, pool=np.zeros_like(trace["isl"]), handover=np.zeros(len(trace["isl"]), dtype=bool)),
-        Texts(**texts),
-        Tiers(**tiers),
+        arrays_of(Members, {"table": [0] * len(fleet["servers"])} | by_column(fleet["members"], MEMBER)),
+        arrays_of(Scaling, by_column(fleet["scaling"], SCALER)),
+        arrays_of(Trace, fleet["trace"]),
+        arrays_of(Texts, fleet["texts"]),
+        arrays_of(Tiers, by_column(fleet["tiers"], TIER)),
         BUILT_IN[router.pop("name")],
         Limits(**router),
         fleet["block"],
@@ -100,7 +114,9 @@ def of_package(fleet, policy=None):
     )
     of_requests = {name: getattr(got.requests, name) for name in ("admitted", "first", "end")}
     served = SimpleNamespace(**of_requests, **got.served._asdict(), hit=got.served.cached)
-    return SimpleNamespace(refused=got.refused, served=served, totals=got.totals)
+    return SimpleNamespace(
+        refused=got.refused, served=served, totals=got.totals, on_s=got.on_s, starts=got.starts
+    )
 
 
 def tables_by_row(times):
@@ -110,23 +126,70 @@ def tables_by_row(times):
 
 
 def of_oracle(fleet, policy=compose):
-    """Return (requests, totals of every server) of the oracle."""
+    """Return (requests, servers) of the oracle."""
     parts = {name: value for name, value in fleet.items() if name != "times"}
     return naive.simulate(tables_by_row(fleet["times"]), **parts, policy=policy)
 
 
 def random_fleet(random):
-    """Return a fleet of 1 to 4 servers of all kinds, with little memory."""
-    texts, trace = random_trace(random)
+    """Return a fleet of servers of all kinds, with little memory; half of all fleets scale."""
+    return random_scaled_fleet(random) if random.random() < 0.5 else random_pool(random)
+
+
+def random_pool(random):
+    """Return a fleet of one pool of 1 to 4 servers, which are all open."""
+    return with_servers(random, *random_trace(random, 1), int(random.choice([1, 1, 2, 3, 4])))
+
+
+def random_scaled_fleet(random):
+    """Return a fleet of 1 to 3 pools of 1 to 4 servers, which scale or not, with handovers between them."""
+    pools = int(random.integers(1, 4))
+    pool_of = [*range(pools), *random.integers(0, pools, random.integers(0, 4)).tolist()]
+    random.shuffle(pool_of)
+    fleet = with_servers(random, *random_trace(random, pools), len(pool_of))
+    return fleet | {
+        "members": [random_member(random, pool) for pool in pool_of],
+        "scaling": [random_scaler(random, pool_of.count(pool)) for pool in range(pools)],
+    }
+
+
+def random_member(random, pool):
+    """Return what a server is in its pool."""
+    return {
+        "pool": pool,
+        "start_s": float(random.choice([0.0, 0.05, 0.1 * random.random(), random.random()])),
+        "handover_latency_s": float(random.choice([0.0, 1e-2 * random.random()])),
+        "handover_token_s": float(random.choice([0.0, 1e-3 * random.random()])),
+    }
+
+
+def random_scaler(random, servers):
+    """Return the scaler of a pool of so many servers."""
+    kind = int(random.choice([NEVER_SCALES, BY_QUEUE, BY_RATE, BY_LATENCY]))
+    targets = {BY_QUEUE: [1.0, 2.0, 3.5], BY_RATE: [10.0, 50.0, 300.0], BY_LATENCY: [0.01, 0.05, 0.5]}
+    least = min(int(random.integers(3)), servers)
+    return {
+        "kind": kind,
+        "target": float(random.choice(targets.get(kind, [1.0]))),
+        "interval_s": float(random.choice([0.004, 0.02, 0.1 * (0.1 + random.random())])),
+        "least": least,
+        "most": int(random.choice([max(1, least), servers, 1000])),
+        "stabilization_s": float(random.choice([0.0, 0.02, 0.3 * random.random()])),
+    }
+
+
+def with_servers(random, texts, trace, count):
+    """Return a fleet with so many servers, all in one pool."""
     longest = max(isl + osl for isl, osl in zip(trace["isl"], trace["osl"], strict=True))
-    ranks, count = int(random.choice([1, 1, 2, 3])), int(random.choice([1, 1, 2, 3, 4]))
-    rows = int(random.integers(1, 4))
+    ranks, rows = int(random.choice([1, 1, 2, 3])), int(random.integers(1, 4))
     times = random_times(random)
     factors = [1.0, *random.uniform(0.5, 2.0, rows - 1)]
     tables = {name: np.concatenate([getattr(times, name) * factor for factor in factors]) for name in TABLES}
     return {
         "times": times._replace(**tables),
-        "servers": [random_member(random, ranks, rows, longest) for _ in range(count)],
+        "servers": [random_server_of(random, ranks, rows, longest) for _ in range(count)],
+        "members": [MEMBER] * count,
+        "scaling": [SCALER],
         "trace": trace,
         "texts": texts,
         "tiers": [random_tier(random) for _ in range(random.integers(4))],
@@ -140,7 +203,7 @@ def random_fleet(random):
     }
 
 
-def random_member(random, ranks, rows, longest):
+def random_server_of(random, ranks, rows, longest):
     """Return a server of a fleet; longest: tokens of the longest request, which it has room for."""
     server = PLAIN | random_server(random, ranks) | {"first_use_s": 0.0, "times": int(random.integers(rows))}
     server["per_pass"] = float(random.choice([1.0, 1.0, 1.5, 1.75]))  # contexts are exact in any order
@@ -159,8 +222,11 @@ def random_tier(random):
     }
 
 
-def random_trace(random):
-    """Return (texts, trace): prompts from trees of several levels, and turns of sessions that go on."""
+def random_trace(random, pools):
+    """Return (texts, trace): prompts from trees of several levels, and turns of sessions that go on.
+
+    Where there are several pools, some turns begin in one of them and are handed over to another.
+    """
     nodes, rows = [], []
 
     def add(parent, tokens):
@@ -181,10 +247,16 @@ def random_trace(random):
             text = add(int(random.choice([-1, text])), random.integers(1, 20))
         follows = False
         for _ in range(random.integers(1, 4)):
+            pool, is_handed = int(random.integers(pools)), pools > 1 and random.random() < 0.4
+            if is_handed:
+                first = add(text, 1)
+                rows.append(SENT | {"text": text, "session": number, "pool": pool, "follows": follows})
+                rows[-1]["answer"] = first if random.random() < 0.7 else -1
+                text, follows, pool = first, True, (pool + int(random.integers(1, pools))) % pools
             osl = int(random.integers(1, 20))
             answer = add(text, osl) if random.random() < 0.7 else -1
             rows.append(SENT | {"osl": osl, "text": text, "answer": answer, "session": number})
-            rows[-1]["follows"] = follows
+            rows[-1] |= {"pool": pool, "handover": is_handed, "follows": follows}
             text = add(text if answer < 0 else answer, random.integers(1, 12))
             follows = bool(random.random() < 0.8)
     texts = texts_of(*nodes)
@@ -202,7 +274,8 @@ def in_order_of_arrival(random, rows):
         one = dict(rows[row])
         one["sent"] = sent[number]
         if one.pop("follows"):
-            one["sent"] = float(random.choice([0.0, 0.01, 0.1 * random.random()]))
+            think_s = float(random.choice([0.0, 0.01, 0.1 * random.random()]))
+            one["sent"] = 0.0 if one["handover"] else think_s
         if row + 1 < len(rows) and rows[row + 1]["follows"]:
             one["follower"] = numbers[row + 1]
         ordered.append(one)

@@ -12,7 +12,7 @@ from fastflow.performance.serving.requests.load import ROUTES, TAKEN, TOO_LONG
 from fastflow.performance.serving.simulator.fast_forward import CACHE, ITERATIONS, PREEMPTIONS, WITH_PREFILL
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
-from tests.naive import fleet as naive
+from tests.naive import routing
 from tests.naive.prefix_cache import PER_FLEET, PER_RANK, PER_SERVER
 from tests.naive.serving import compose, longest_first
 from tests.performance.serving.simulator.policies.test_policies import LONGEST_FIRST
@@ -28,15 +28,15 @@ from tests.support.fleets import (
 )
 from tests.support.servers import loads, servers
 
-COUNTS = ("rank", "hit", "read", "preempted")
+COUNTS = ("rank", "hit", "read", "handed", "preempted")
 TIMES = ("arrived", "admitted", "first", "end")
 NEVER = 1 << 40
 """Tokens of a block that no prompt fills: nothing is cached."""
 
 
-def check(fleet, policy=None, definition=compose):
-    """Compare a fleet with the oracle, and return its requests; policy, definition: of the two."""
-    requests, totals = of_oracle(fleet, definition)
+def compare(fleet, policy=None, definition=compose):
+    """Compare a fleet with the oracle, and return the simulation; policy, definition: of the two."""
+    requests, members = of_oracle(fleet, definition)
     got = of_package(fleet, policy)
     assert got.refused == TAKEN
     for request in requests:
@@ -44,12 +44,20 @@ def check(fleet, policy=None, definition=compose):
             assert getattr(got.served, name)[request.number] == getattr(request, name), name
         for name in TIMES:
             assert near(getattr(got.served, name)[request.number], getattr(request, name), 1e-9), name
-    for row, expected in zip(got.totals, totals, strict=True):
-        assert near(row[CACHE], expected["cache"], 1e-9)
-        assert row[ITERATIONS] == expected["iterations"]
-        assert row[WITH_PREFILL] == expected["with_prefill"]
-        assert row[PREEMPTIONS] == expected["preemptions"]
-    return got.served
+    for row, server in zip(got.totals, members, strict=True):
+        assert near(row[CACHE], server.totals["cache"], 1e-9)
+        assert row[ITERATIONS] == server.totals["iterations"]
+        assert row[WITH_PREFILL] == server.totals["with_prefill"]
+        assert row[PREEMPTIONS] == server.totals["preemptions"]
+    last = max(request.end for request in requests)
+    assert got.starts.tolist() == [server.starts for server in members]
+    assert got.on_s == pytest.approx([server.on_s(last) for server in members], rel=1e-9, abs=1e-9)
+    return got
+
+
+def check(fleet, policy=None, definition=compose):
+    """Compare a fleet with the oracle, and return its requests."""
+    return compare(fleet, policy, definition).served
 
 
 @cases(300)
@@ -67,7 +75,7 @@ def test_a_policy_agrees_with_its_definition(seed):
 def test_the_draws_have_what_can_happen():
     """Prompts that are cached, read and preempted; memory whose size matters."""
     seen = Counter()
-    for seed in range(60):
+    for seed in range(80):
         fleet = random_fleet(np.random.default_rng(seed))
         requests, _ = of_oracle(fleet)
         larger = [server | {"capacity": 1_000_000} for server in fleet["servers"]]
@@ -120,7 +128,7 @@ def test_waits_are_those_of_a_queue_with_one_server_and_equal_times():
 
 def test_random_routes_are_the_same_bits():
     for index in (0, 1, 7, 12_345):
-        assert int(load.random_bits(ROUTES, index)) == naive.random_bits(naive.ROUTES, index)
+        assert int(load.random_bits(ROUTES, index)) == routing.random_bits(routing.ROUTES, index)
 
 
 @pytest.mark.parametrize(("block", "hit"), [(1, 120), (16, 112), (128, 0)])
