@@ -33,6 +33,7 @@ DIVISORS = ("V", "Hz", "bit/s", "1/m", "B", "m^2/bit", "flop")
 NONE_OF_IT = (
     "carbon.host.dram", "carbon.host.nand", "memory.context", "memory.workspace", "memory.communicator",
     "server.library_memory", "server.parallel_memory", "server.dispatch_memory", "server.graph_memory",
+    "serve.tiers.host.capacity", "serve.tiers.flash.capacity", "serve.tiers.remote.capacity",
 )  # fmt: skip
 """Sizes of what a machine, or a process, may lack."""
 HIGHEST = {

@@ -7,7 +7,7 @@ from fastflow.performance.serving.passes.captured_graphs import Graphs
 from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import Loads, lengths_sent
-from fastflow.performance.serving.simulator import fast_forward, scheduler
+from fastflow.performance.serving.simulator import fast_forward, preemption, scheduler
 from fastflow.performance.serving.simulator.intake import NO_LIMIT
 from fastflow.performance.serving.simulator.policies import built_in
 from fastflow.performance.serving.simulator.run import simulate
@@ -178,12 +178,13 @@ def walk(times, server, load):
             scheduler.send(batch, requests, ranks, sent)
             sent += 1
         for rank in range(batch.ranks if not batch.reserves else 0):
-            scheduler.preempt(batch, requests, ranks, rank)
+            preemption.preempt(batch, requests, ranks, rank)
         has_prompts = _compose(batch, requests, ranks, now)
         took = fast_forward.step(
-            times, batch, requests, ranks, has_prompts, fast_forward.Span(now, np.inf, NO_LIMIT), totals
+            times, batch, requests, ranks, has_prompts, fast_forward.Span(now, np.inf, NO_LIMIT)
         )
-        now += took.seconds
+        fast_forward.add_totals(batch, ranks, took, has_prompts, totals)
+        now += fast_forward.seconds_of(took)
         walked += 1
         for rank in range(batch.ranks):
             ended += scheduler.advance(batch, requests, ranks, rank, took.passes, now)

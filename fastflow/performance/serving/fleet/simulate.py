@@ -34,6 +34,13 @@ from fastflow.performance.serving.fleet.state import (
     no_arrivals,
     not_served,
 )
+from fastflow.performance.serving.fleet.timeline import (
+    Samples,
+    Timeline,
+    no_samples,
+    take_samples,
+    timeline_of,
+)
 from fastflow.performance.serving.fleet.view import View
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
@@ -57,6 +64,7 @@ class Simulated(NamedTuple):
     totals: Floats  # of `simulator.fast_forward`
     on_s: Floats  # (servers,) time that they were on [s]
     starts: Ints  # (servers,) after the first moment
+    timeline: Timeline
 
 
 def simulate(
@@ -78,26 +86,34 @@ def simulate(
     server's cache. policy: by default `mixed` or `prefill_first`, as `servers` says. Raises InputError where
     the router or the policy does not compile.
     """
-    fleet, log = (
-        idle_fleet(servers, members, scaling, trace),
-        Log(trace, not_served(trace), no_arrivals(trace)),
-    )
-    states = fleet.servers
+    fleet = idle_fleet(servers, members, scaling, trace)
+    log = Log(trace, not_served(trace), no_arrivals(trace))
+    samples = no_samples(1 + tiers.scope.size, float(trace.sent[log.arrivals.order].max(initial=0.0)))
     if _is_too_long(servers, members, trace):
-        return Simulated(TOO_LONG, fleet.requests, log.served, fleet.totals, states.on_s, states.starts)
+        return _result(TOO_LONG, fleet, log, samples)
     caches = Caches(texts, empty_stores(servers, texts, tiers), block)
     run, number = _simulation(router, policy), built_in.number_of(router)
     while True:
         try:
-            status = run(times, servers, members, scaling, fleet, caches, log, limits, number)
+            status = run(times, servers, members, scaling, fleet, caches, log, samples, limits, number)
         except Exception as error:  # whatever a user's code does
+            if number >= 0 and policy is None:
+                raise
             culprit = f"{KEY}={router.name}" + (f" or {POLICY}={policy.name}" if policy else "")
             raise uncompilable(culprit, error) from error
         if status != _FULL:
             break
         fleet = _with_longer_queues(fleet)
     refused = STALLED if status == _STALLED else TAKEN
-    return Simulated(refused, fleet.requests, log.served, fleet.totals, states.on_s, states.starts)
+    return _result(refused, fleet, log, samples)
+
+
+def _result(refused: int, fleet: Fleet, log: Log, samples: Samples) -> Simulated:
+    """Return the result of a simulation that has ended."""
+    states = fleet.servers
+    return Simulated(
+        refused, fleet.requests, log.served, fleet.totals, states.on_s, states.starts, timeline_of(samples)
+    )
 
 
 def _is_too_long(servers: Servers, members: Members, trace: Trace) -> bool:
@@ -141,11 +157,24 @@ def _simulation(router: Router, policy: Policy | None) -> Callable[..., int]:
         fleet: Fleet,
         caches: Caches,
         log: Log,
+        samples: Samples,
         limits: Limits,
         number: int,
     ) -> int:
         return _run(
-            times, servers, members, scaling, fleet, caches, log, limits, number, route, schedule, in_order
+            times,
+            servers,
+            members,
+            scaling,
+            fleet,
+            caches,
+            log,
+            samples,
+            limits,
+            number,
+            route,
+            schedule,
+            in_order,
         )
 
     return run
@@ -160,11 +189,12 @@ def _run_built_in(
     fleet: Fleet,
     caches: Caches,
     log: Log,
+    samples: Samples,
     limits: Limits,
     number: int,
 ) -> int:
     return _run(
-        times, servers, members, scaling, fleet, caches, log, limits, number, built_in.route,
+        times, servers, members, scaling, fleet, caches, log, samples, limits, number, built_in.route,
         built_in_policies.schedule, True,
     )  # fmt: skip
 
@@ -178,6 +208,7 @@ def _run(
     fleet: Fleet,
     caches: Caches,
     log: Log,
+    samples: Samples,
     limits: Limits,
     number: int,
     route: Callable[..., Any],
@@ -211,6 +242,8 @@ def _run(
             accept(batch, members, fleet, caches, log, request, target, now)
         event = next_event(plans, states, pools, next_arrival_at(arrivals, trace))
         now, server = event.when, event.number
+        if now > samples.taken[0] * samples.distance[0] and now < np.inf:
+            take_samples(samples, fleet, caches.stores, now)
         fleet.clock[0], fleet.to_route[0] = now, NONE
         if now == np.inf:
             return _STALLED

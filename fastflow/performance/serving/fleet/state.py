@@ -79,6 +79,7 @@ class Stores(NamedTuple):
     """
 
     of: Ints  # (tiers, ranks) store of a rank
+    tier: Ints  # (stores,)
     capacity: Ints  # (stores,) [tokens]
     idle: Ints  # (stores,) tokens that no running request uses
     oldest: Ints  # (stores,) least recently used node; NONE: the list is empty
@@ -134,6 +135,7 @@ class Fleet(NamedTuple):
     inbound_at: Floats  # (ranks,) when the link over which caches are handed over is free [s]
     choices: Ints  # (ranks,) those that may take the next request come first
     clock: Floats  # (1,) time of the last event [s]
+    per_pass: Floats  # (servers,) tokens of a request in a pass
     to_route: Ints  # (1,) pool whose requests at the router may go to servers; NONE: no pool's
     servers: ServerStates
     pools: PoolStates
@@ -180,7 +182,7 @@ def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trac
         in_flight=np.zeros(number * ranks, dtype=np.int64),
         home=np.full((scaling.kind.size, int(trace.session.max(initial=-1)) + 1), NONE),
         inbound_at=np.zeros(number * ranks), choices=np.zeros(number * ranks, dtype=np.int64),
-        clock=np.zeros(1), to_route=np.full(1, NONE),
+        clock=np.zeros(1), per_pass=servers.per_pass, to_route=np.full(1, NONE),
         servers=server_states(members, scaling), pools=pool_states(scaling, requests),
         totals=np.zeros((number, TOTALS)),
     )  # fmt: skip
@@ -199,7 +201,8 @@ def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
     depth, nodes = depth_of(texts.parent), texts.parent.size
     uses, older, newer = (np.zeros((nodes, stores), dtype=np.int32) for _ in range(3))
     return Stores(
-        of=np.array(of), capacity=np.concatenate(capacity), idle=np.zeros(stores, dtype=np.int64),
+        of=np.array(of), tier=np.repeat(np.arange(len(of)), [column.size for column in capacity]),
+        capacity=np.concatenate(capacity), idle=np.zeros(stores, dtype=np.int64),
         oldest=np.full(stores, NONE), newest=np.full(stores, NONE), uses=uses, older=older, newer=newer,
         through=np.append(False, tiers.through), is_shared=np.append(False, tiers.scope == PER_FLEET),
         latency_s=np.append(0.0, tiers.latency_s),
