@@ -9,11 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
+
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.reasons.codes import Reason
+from fastflow.core.tables import take
 from fastflow.engine.dataset.folder import RANKING
 from fastflow.engine.grid.run import Run
 from fastflow.physics.hardware.packages import DEVICES
+from fastflow.physics.workload.request_trace import KEY as TRACE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,10 +102,13 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
 
 
 def _refuse_files_of_servers(run: Run) -> None:
-    """Refuse a schedule or a placement of points that serve; raises InputError."""
+    """Refuse a schedule or a placement of points that serve without serve.trace; raises InputError."""
+    if TRACE in run.grid.first_inputs():
+        return
     for key in ("trace", "picture"):
         if getattr(run, key):
-            raise InputError(key, getattr(run, key), "null where a point serves: it is of one iteration")
+            allowed = "null where a point serves without serve.trace: it is of one iteration"
+            raise InputError(key, getattr(run, key), allowed)
 
 
 class _PointResult(NamedTuple):
@@ -166,6 +173,8 @@ def _check_output_files(run: Run) -> None:
 
 def _draw(run: Run, result: _PointResult) -> list[str]:
     """Write the trace and the picture of a point; returns a line on each."""
+    if run.grid.served:
+        return _draw_fleet(run, result)
     lines: list[str] = []
     prediction = cast("Prediction", result.prediction)  # files are refused where a point serves
     if run.trace:
@@ -179,6 +188,31 @@ def _draw(run: Run, result: _PointResult) -> list[str]:
 
         with _writing("picture", run.picture):
             draw_placement(run.picture, prediction, result.point)
+        lines.append(f"Picture: {run.picture}")
+    return lines
+
+
+def _draw_fleet(run: Run, result: _PointResult) -> list[str]:
+    """Write the trace and the picture of a point with a fleet; returns a line on each."""
+    if not (run.trace or run.picture) or result.reason is not None:
+        return []
+    from fastflow.performance.serving.predict import run_fleet_of
+    from fastflow.reporting.charts import fleet as chart
+    from fastflow.reporting.charts.style import render
+    from fastflow.reporting.fleet_trace import trace_fleet
+    from fastflow.reporting.trace import write_trace
+
+    served = run_fleet_of(take(dict(result.prediction.inputs), np.array([result.point])))
+    lines: list[str] = []
+    if run.trace:
+        with _writing("trace", run.trace):
+            write_trace(run.trace, trace_fleet(served))
+        lines.append(f"Trace: {run.trace}; open it at https://ui.perfetto.dev")
+    if run.picture:
+        title = f"{served.members.pool.size} servers, {result.prediction.inputs['chip.name'][result.point]}"
+        with _writing("picture", run.picture):
+            kind = Path(run.picture).suffix.removeprefix(".")
+            Path(run.picture).write_bytes(render(lambda: chart.draw(served, title), kind))
         lines.append(f"Picture: {run.picture}")
     return lines
 

@@ -22,7 +22,9 @@ from fastflow.performance.serving.disaggregated.predict import (
     decode_inputs,
     is_disaggregated,
     phase_layouts,
+    run_split,
 )
+from fastflow.performance.serving.fleet.predict import FleetRun, run_fleet
 from fastflow.performance.serving.images import invalid_images, with_images
 from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
@@ -80,17 +82,7 @@ def serve(inputs: Inputs) -> ServingResult:
     point_inputs, inputs = inputs, with_defaults(with_images(with_lengths(inputs)))
     phases, disaggregated = phase_layouts(inputs), is_disaggregated(inputs)
     layouts, points = phases.decode, disaggregated.size
-    ones = np.ones(points, dtype=np.int64)
-    serving_inputs = dict(decode_inputs(inputs)) | {
-        "model.training": np.zeros(points, np.bool_), "model.sequence": ones, "model.batch": ones,
-        # a table of positions has as many as the model's sequence has tokens, as in training
-        "model.positions": np.where(
-            (inputs["model.positions"] == 0) & (inputs["model.position"] == LEARNED),
-            inputs["model.sequence"], inputs["model.positions"],
-        ),
-    }  # fmt: skip
-    if has_tower(inputs):
-        serving_inputs[TRAINED_IMAGES] = np.zeros(points, dtype=np.int64)  # of training sequences
+    serving_inputs = _serving_inputs(inputs)
     reason = first_reasons(
         invalid_load(inputs),
         phases.reason,
@@ -128,6 +120,36 @@ def serve(inputs: Inputs) -> ServingResult:
     short = first_reasons(overload, slo_violations(inputs, columns))
     above = costs.above_limits
     return ServingResult(point_inputs, layouts, columns, reason, short, overload, above, Need(*need), chip)
+
+
+def run_fleet_of(inputs: Inputs) -> FleetRun:
+    """Simulate the fleet of one point that has results; inputs: of the point, as for `serve`.
+
+    Raises InputError.
+    """
+    inputs = with_defaults(with_images(with_lengths(inputs)))
+    phases = phase_layouts(inputs)
+    scenario = build_scenario(_serving_inputs(inputs), phases.decode)
+    if is_disaggregated(inputs)[0]:
+        return run_split(scenario._replace(prefill_layouts=phases.prefill))
+    return run_fleet(scenario, 0)
+
+
+def _serving_inputs(inputs: Inputs) -> Inputs:
+    """Return the inputs of the devices that decode, and of their model without training."""
+    points = inputs["serve.mode"].size
+    ones = np.ones(points, dtype=np.int64)
+    serving_inputs = dict(decode_inputs(inputs)) | {
+        "model.training": np.zeros(points, np.bool_), "model.sequence": ones, "model.batch": ones,
+        # a table of positions has as many as the model's sequence has tokens, as in training
+        "model.positions": np.where(
+            (inputs["model.positions"] == 0) & (inputs["model.position"] == LEARNED),
+            inputs["model.sequence"], inputs["model.positions"],
+        ),
+    }  # fmt: skip
+    if has_tower(inputs):
+        serving_inputs[TRAINED_IMAGES] = np.zeros(points, dtype=np.int64)  # of training sequences
+    return serving_inputs
 
 
 def _need(scenario: ServingScenario, columns: Columns) -> Need:

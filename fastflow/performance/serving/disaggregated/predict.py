@@ -18,7 +18,12 @@ from fastflow.core.reasons.columns import ReasonColumn, Reasons, column_of, firs
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
-from fastflow.performance.serving.fleet.predict import Handover, simulate_split_fleets
+from fastflow.performance.serving.fleet.predict import (
+    FleetRun,
+    Handover,
+    run_split_fleet,
+    simulate_split_fleets,
+)
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.performance.serving.method import predict_requests
@@ -182,7 +187,7 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
     )
     pass_times = prefill.passes.times, scenario.passes.times
     if TRACE in scenario.inputs:
-        handover = Handover(transfer.latency, pools.transfer_token_s)
+        handover = _handover(scenario, transfer)
         columns = simulate_split_fleets(prefill, scenario, handover, pools.streams)
     else:
         columns = predict_requests(
@@ -199,6 +204,17 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         refusals.add(i, _refusal(scenario, prefill, i))
     columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
     return DisaggregatedResults(prefill, columns, first_reasons(refusals.column(), reason))
+
+
+def run_split(scenario: ServingScenario) -> FleetRun:
+    """Simulate the fleet of the first point; raises InputError. scenario: of servers that decode."""
+    prefill = build_scenario(prefill_inputs(scenario.inputs), scenario.prefill_layouts, prefills=True)
+    return run_split_fleet(prefill, scenario, _handover(scenario, _cache_transfer(scenario, prefill)), 0)
+
+
+def _handover(scenario: ServingScenario, transfer: _CacheTransfer) -> Handover:
+    """Return the times of transfers, by their tokens."""
+    return Handover(transfer.latency, transfer.sending / scenario.isl)
 
 
 def _with_prefill_limit(reason: ReasonColumn, inputs: Inputs) -> ReasonColumn:

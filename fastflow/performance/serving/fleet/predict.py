@@ -42,6 +42,15 @@ class Handover(NamedTuple):
     token_s: Floats
 
 
+class FleetRun(NamedTuple):
+    """A simulated fleet of one point."""
+
+    trace: Trace  # as it was sent
+    members: Members
+    result: Simulated  # of disaggregated servers, with two requests for each: the first half prefills
+    is_split: bool
+
+
 class _Pool(NamedTuple):
     """Servers of one kind of a point."""
 
@@ -54,18 +63,56 @@ def simulate_fleets(scenario: ServingScenario) -> Columns:
 
     Raises InputError where a router or a policy cannot be loaded or run.
     """
-    points = scenario.server.size
-    none, metrics = Handover(*np.zeros((2, points))), FleetMetrics.empty(points)
-    tables = scenario.passes.times, scenario.passes.times
-    for point in range(points):
-        trace, texts = requests_of(scenario.inputs, point)
-        result = _simulate(
-            tables, [_pool(scenario, point, PREFILL_POOL, none)], trace, texts, scenario, point
-        )
-        metrics.refused[point] = result.refused
-        if result.refused == TAKEN:
-            fleet_metrics(scenario, point, trace, result, metrics)
+    metrics = FleetMetrics.empty(scenario.server.size)
+    for point in range(scenario.server.size):
+        run = run_fleet(scenario, point)
+        metrics.refused[point] = run.result.refused
+        if run.result.refused == TAKEN:
+            fleet_metrics(scenario, point, run.trace, run.result, metrics)
     return metrics.columns()
+
+
+def simulate_split_fleets(
+    prefill: ServingScenario, decode: ServingScenario, handover: Handover, streams: Bools
+) -> Columns:
+    """Simulate fleets of disaggregated servers; returns columns of metrics of the whole fleet, (points,).
+
+    streams: whether the first token comes from the server that decodes, (points,). Raises InputError as
+    `simulate_fleets` does.
+    """
+    metrics = FleetMetrics.empty(decode.server.size)
+    for point in range(decode.server.size):
+        run = run_split_fleet(prefill, decode, handover, point)
+        metrics.refused[point] = run.result.refused
+        if run.result.refused == TAKEN:
+            split_metrics(decode, point, run.trace, run.members, run.result, bool(streams[point]), metrics)
+    return metrics.columns()
+
+
+def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
+    """Simulate the fleet of a point; raises InputError where a router or a policy cannot be loaded or run."""
+    trace, texts = requests_of(scenario.inputs, point)
+    none = Handover(*np.zeros((2, scenario.server.size)))
+    pool = _pool(scenario, point, PREFILL_POOL, none)
+    times = scenario.passes.times
+    result = _simulate((times, times), [pool], trace, texts, scenario, point)
+    return FleetRun(trace, pool.members, result, is_split=False)
+
+
+def run_split_fleet(
+    prefill: ServingScenario, decode: ServingScenario, handover: Handover, point: int
+) -> FleetRun:
+    """Simulate the fleet of a point with disaggregated servers; raises InputError as `run_fleet` does.
+
+    Lower tiers of both kinds of servers have room for as many tokens as those that prefill.
+    """
+    trace, texts = requests_of(decode.inputs, point)
+    none = Handover(*np.zeros((2, decode.server.size)))
+    pools = [_pool(prefill, point, PREFILL_POOL, none), _pool(decode, point, DECODE_POOL, handover)]
+    tables = prefill.passes.times, decode.passes.times
+    result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
+    members: Members = map_columns(_joined, *(pool.members for pool in pools))
+    return FleetRun(trace, members, result, is_split=True)
 
 
 def _simulate(
@@ -92,31 +139,6 @@ def _simulate(
         int(inputs["server.block_size"][point]),
         POLICIES.find(str(policy)) if policy else None,
     )
-
-
-def simulate_split_fleets(
-    prefill: ServingScenario, decode: ServingScenario, handover: Handover, streams: Bools
-) -> Columns:
-    """Simulate fleets of disaggregated servers; returns columns of metrics of the whole fleet, (points,).
-
-    streams: whether the first token comes from the server that decodes, (points,). Caches of both kinds of
-    servers are those of the former in lower tiers: its bytes for a token count.
-    """
-    points = decode.server.size
-    none, metrics = Handover(*np.zeros((2, points))), FleetMetrics.empty(points)
-    tables = prefill.passes.times, decode.passes.times
-    for point in range(points):
-        trace, texts = requests_of(decode.inputs, point)
-        pools = [
-            _pool(prefill, point, PREFILL_POOL, none),
-            _pool(decode, point, DECODE_POOL, handover),
-        ]
-        result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
-        members = map_columns(_joined, *(pool.members for pool in pools))
-        metrics.refused[point] = result.refused
-        if result.refused == TAKEN:
-            split_metrics(decode, point, trace, members, result, bool(streams[point]), metrics)
-    return metrics.columns()
 
 
 def _pool(scenario: ServingScenario, point: int, number: int, handover: Handover) -> _Pool:
