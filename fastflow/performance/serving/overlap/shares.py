@@ -44,7 +44,8 @@ def speeds_of_sets(attention: Floats, sms: Floats, total: Floats, is_multimem: B
     speeds = np.zeros((attention.size, NUM_SETS, NUM_KINDS))
     for kinds in range(1, NUM_SETS):
         products, attends, exchanges = (kinds >> kind & 1 for kind in range(NUM_KINDS))
-        rest = 1.0 - attention * (attends and products) - network * exchanges
+        taken = attention * (attends and products) + network * exchanges
+        rest = np.maximum(1.0 - taken, 0.0)
         if products:
             speeds[:, kinds, COMPUTE] = rest if attends or exchanges else 1.0
         if attends:

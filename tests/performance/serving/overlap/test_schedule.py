@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastflow.performance.serving.overlap.schedule import KINDS, layer_time, makespan
@@ -17,7 +17,7 @@ from fastflow.performance.serving.overlap.shares import (
 from tests.naive import overlap as naive
 
 SPEEDS = speeds_of_sets(np.array([0.4]), np.array([27.0]), np.array([108.0]), np.array([False]))[0]
-WORK = st.integers(0, 60).map(float)
+WORK = st.one_of(st.just(0.0), st.integers(1, 60).map(float))
 WORKS = st.lists(WORK, min_size=6, max_size=6)
 
 
@@ -52,6 +52,7 @@ def test_a_layer_takes_what_the_oracle_says(works, batches, attention, sms, is_m
 
 @settings(max_examples=200, deadline=None)
 @given(works=WORKS, batches=st.integers(1, 6), attention=st.floats(0.05, 0.9), sms=st.integers(1, 100))
+@example(works=[0.0, 1.0, 1.0, 0.0, 0.0, 1.0], batches=3, attention=0.75, sms=52)  # no share is left
 def test_not_faster_than_a_kind_nor_slower_than_one_after_the_other(works, batches, attention, sms):
     table = speeds_of_sets(
         np.array([attention]), np.array([float(sms)]), np.array([108.0]), np.array([False])
@@ -81,6 +82,12 @@ def test_short_exchanges_cost_products_their_share_of_sms():
     works = np.array([5.0, 0.0, 0.0, 1.0, 5.0, 1.0])
     speeds = speeds_of_sets(np.array([0.4]), np.array([8.0]), np.array([132.0]), np.array([True]))[0]
     assert layer_time(works, 2, speeds) == pytest.approx(20.0 + 4.0 * 8.0 / 132.0)
+
+
+def test_products_without_attention_between_them_are_one_block():
+    """As TokenWeave: the all-reduce of one half has the whole block of attention of the other half."""
+    parts, block = np.array([3.0, 0.0, 1.0, 2.5, 4.0, 2.5]), np.array([4.0, 0.0, 0.0, 2.5, 4.0, 2.5])
+    assert layer_time(parts, 2, SPEEDS) == pytest.approx(layer_time(block, 2, SPEEDS), rel=1e-12)
 
 
 def test_attention_behind_products_of_the_other_nano_batch():
