@@ -10,6 +10,8 @@ AUTO, MOE_BACKEND, MOE_LIBRARY = "auto", "server.moe_backend", "server.moe_libra
 BESIDE_TOKENS, REDUNDANT = "server.shared_experts_stream_tokens", "server.redundant_experts"
 CUDA_GRAPHS = "server.cuda_graphs"
 TWO_BATCHES = "server.two_batch_overlap"
+NANO_BATCHES, ATTENTION_SHARE = "server.nano_batches", "server.nano_batch_attention_share"
+ALL_REDUCE_NORM, COMM_SMS = "server.all_reduce_norm_fusion", "server.comm_sms"
 
 
 def _overhead(name: str, meaning: str) -> Column:
@@ -162,6 +164,28 @@ SERVERS: tuple[Column, ...] = (
         "",
         "true: where attention ranks share experts, half of an iteration is computed while the tokens of the"
         " other half are dispatched or combined (--enable-two-batch-overlap of SGLang, --enable-dbo of vLLM)",
+    ),
+    count(
+        NANO_BATCHES,
+        "parts of an iteration whose products, attention and exchanges run at the same time on a device,"
+        " where this is faster (NanoFlow, TokenWeave); 1: kernels run one after the other",
+        high=64,
+    ),
+    share(
+        ATTENTION_SHARE,
+        "share of a device that attention of decoding requests takes from products of other nano-batches",
+    ),
+    count(
+        COMM_SMS,
+        "SMs that exchanges take while products or attention of other nano-batches run",
+        high=1e6,
+    ),
+    Column(
+        ALL_REDUCE_NORM,
+        "bool",
+        "",
+        "true: all-reduces, residual sums and norms are one kernel with multimem instructions, in which each"
+        " device norms its part of the tokens (TokenWeave); false: each device norms all of them",
     ),
     count(
         BESIDE_TOKENS,

@@ -16,6 +16,7 @@ ABOVE_ZERO = (
     "net.library.load",
     "chip.sustained_power_fraction",
     "server.gpu_memory_utilization",
+    "server.nano_batch_attention_share",
     "chip.dram_offered",
 )
 """How names of shares end that nothing works without."""

@@ -121,7 +121,7 @@ def of_package(fleet, policy=None):
 
 def tables_by_row(times):
     """Return the oracle's tables of each row."""
-    plain = {name: getattr(times, name).tolist() for name in times._fields}
+    plain = {name: getattr(times, name).tolist() for name in times._fields if name != "overlap"}
     return [plain | {name: plain[name][row] for name in TABLES} for row in range(len(plain["shared"]))]
 
 

@@ -22,6 +22,8 @@ KEYS = [
     "parallel.layers", "client", "server.moe_backend", "server.eager_launch_time", "serve.first_token",
     "server.redundant_experts", "server.cuda_graphs", "server.cuda_graph_interval",
     "server.cuda_graph_max_bs", "server.two_batch_overlap",
+    "server.nano_batches", "server.nano_batch_attention_share", "server.comm_sms",
+    "server.all_reduce_norm_fusion",
 ]  # fmt: skip
 VALUES = [
     "n7", "n12", "hbm3", "gemm", "lstm_lm", "a100", "pathfinding", "torus", "d512", "auto", "d7",

@@ -187,6 +187,8 @@ def passes_with_towers(
         throttled=prefill.throttled + by_chunk(part.throttled),
         experts=prefill.experts,
         launches=prefill.launches + by_chunk(part.launches),
+        attention=prefill.attention,
+        sums=prefill.sums,
     )
     lacking = np.flatnonzero((used >= 0) & tower.reason.exists[used])
     return passes._replace(

@@ -18,6 +18,7 @@ from fastflow.performance.serving.fleet.predict import simulate_fleets
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.method import predict_requests
+from fastflow.performance.serving.overlap.hidden import hidden_of, without_hidden
 from fastflow.performance.serving.overload import OVERLOAD, overload
 from fastflow.performance.serving.passes.captured_graphs import captured_sizes
 from fastflow.performance.serving.passes.interpolate import interpolate_at
@@ -89,12 +90,23 @@ def decode_pass(scenario: ServingScenario, requests: Floats, context: Floats) ->
     rows = 1.0 * np.where(padded > 0.0, padded, requests) * scenario.servers.queries
     tokens, head = _read_part(scenario, TOKENS_PART, rows), _read_part(scenario, HEAD_PART, rows)
     core = _read_part(scenario, DECODE, requests, context)
-    layers = tokens.time + core.time
+    hidden_s = hidden_of(scenario.passes.times, scenario.server, rows, core.time, 0.0 * core.time)
+    layers = tokens.time + core.time - hidden_s
     slowest = np.maximum(pipeline.widest * layers, pipeline.last * layers + head.time)
-    total = _launched(scenario, _sum(tokens, head, core), padded > 0.0)
+    total = _launched(scenario, _overlapped(_sum(tokens, head, core), hidden_s), padded > 0.0)
     waits = (pipeline.in_flight > 1.0) & (pipeline.in_flight * slowest > total.time)
     time = np.where(waits, pipeline.in_flight * slowest, total.time)
     return total._replace(time=time, stall=time - total.time)
+
+
+def _overlapped(pass_: _Pass, hidden_s: Floats) -> _Pass:
+    """Return a pass without the time that overlap inside a device hides [s]."""
+    if not hidden_s.any():
+        return pass_
+    time, exchange, by, throttled = without_hidden(
+        hidden_s, pass_.time, pass_.exchange, pass_.by, pass_.throttled
+    )
+    return pass_._replace(time=time, exchange=exchange, by=by, throttled=throttled)
 
 
 def _launched(scenario: ServingScenario, decode: _Pass, is_captured: Bools) -> _Pass:
@@ -116,11 +128,16 @@ def prompt_passes(scenario: ServingScenario, prompts: Floats, tokens: Floats, bu
     chunk = np.minimum(tokens, budget)
     chunks = tokens / chunk
     before = scenario.isl - tokens + (tokens - chunk) / 2.0
-    return _sum(
+    core = _scaled(_read_part(scenario, PREFILL, chunk, before), chunks * prompts)
+    hidden_s = hidden_of(
+        scenario.passes.times, scenario.server, pass_tokens, 0.0 * core.time, core.time / num_passes
+    )
+    whole = _sum(
         _scaled(_read_part(scenario, TOKENS_PART, pass_tokens), num_passes),
         _read_part(scenario, HEAD_PART, prompts),
-        _scaled(_read_part(scenario, PREFILL, chunk, before), chunks * prompts),
+        core,
     )
+    return _overlapped(whole, hidden_s * num_passes)
 
 
 def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:

@@ -12,6 +12,7 @@ from fastflow.performance.serving.host_launches import eager_s, graphs_of
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
 from fastflow.performance.serving.kv_cache import Cache, Room, room_of_fullest_stage
 from fastflow.performance.serving.layout import ServerLayouts
+from fastflow.performance.serving.overlap.tables import with_overlap
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.passes.parts import Axes, Passes, axes_of
 from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
@@ -127,6 +128,7 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     first, server = unique_rows([*shared.values(), queries], queries.size)
     passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
     passes, server = with_two_batches(inputs, layouts.ranks, passes, server)
+    passes, server = with_overlap(inputs, layouts, passes, server)
     passes, server, encoder = _with_towers(inputs, layouts, passes, server, prefills)
     load = _loads(inputs, layouts, isl, osl)
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)

@@ -45,7 +45,7 @@ def draw(run: FleetRun, title: str) -> Figure:
 def _finish(axes: Axes, title: str) -> None:
     axes.set_title(title)
     axes.set_ylim(bottom=0.0)
-    axes.legend(loc="upper left", ncols=4)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=5, borderaxespad=0.0)
 
 
 def _requests(axes: Axes, at: Floats, waiting: Floats, running: Floats) -> None:

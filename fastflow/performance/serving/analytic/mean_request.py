@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import inlined_kernel, lean_kernel
+from fastflow.performance.serving.overlap.hidden import hidden_time
 from fastflow.performance.serving.passes.captured_graphs import Decoded, decoded
 from fastflow.performance.serving.passes.step_time import (
     decode_line,
@@ -184,6 +185,7 @@ def parts_of_ranks(
     shared = shared_time(times, batch.times, rows + tokens, mean + tokens * share)
     head = head_time(times, batch.times, rows + prompts)
     prefill = max(0.0, request.attention_s * tokens / request.prompt + first)
+    shared -= hidden_time(times, batch.times, rows + tokens, decode, prefill)
     late = max(0.0, decodes.least_s - shared - head - decode - prefill)
     return Parts(
         shared=shared + stall_time(batch.pipeline, shared + decode + prefill, head),

@@ -15,6 +15,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
+from fastflow.performance.serving.overlap.hidden import hidden_time
 from fastflow.performance.serving.passes.captured_graphs import decoded
 from fastflow.performance.serving.passes.step_time import (
     decode_line,
@@ -200,6 +201,7 @@ def start_prefill(
         return 0.0
     host_s = batch.host.iteration_s + batch.host.row_s * most_rows
     shared = shared_time(times, batch.times, float(most_tokens), all_tokens / batch.ranks)
+    shared -= hidden_time(times, batch.times, float(most_tokens), 0.0, attention)
     head = head_time(times, batch.times, float(most_rows))
     stall = stall_time(batch.pipeline, shared + attention, head)
     duration = max(shared + head + attention, batch.host.eager_s) + host_s + stall
@@ -282,6 +284,7 @@ def start_decode(
     rows = decodes.requests * batch.queries
     host_s = batch.host.iteration_s + batch.host.row_s * most + batch.draft_s
     shared = shared_time(times, batch.times, rows, decodes.mean * batch.queries)
+    shared -= hidden_time(times, batch.times, rows, attention, 0.0)
     head = head_time(times, batch.times, rows)
     stall = stall_time(batch.pipeline, shared + attention, head)
     duration = max(shared + head + attention, decodes.least_s) + host_s + stall

@@ -42,7 +42,7 @@ def interpolate_at(table: Floats, axes: Sequence[Ints], server: Ints, values: Se
 
 
 @lean_kernel
-def interval_of(axis: Ints, value: float) -> int:
+def interval_of(axis: Ints | Floats, value: float) -> int:
     """Return the index of the entry of an axis at which the interval around a value starts."""
     low, high = 0, axis.size - 1
     while high - low > 1:
@@ -55,7 +55,7 @@ def interval_of(axis: Ints, value: float) -> int:
 
 
 @lean_kernel
-def share_of(axis: Ints, interval: int, value: float) -> float:
+def share_of(axis: Ints | Floats, interval: int, value: float) -> float:
     """Return the position of a value in an interval: 0 at its start, 1 at its end, above 1 beyond it."""
     if axis.size == 1:
         return 0.0

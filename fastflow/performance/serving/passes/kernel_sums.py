@@ -20,6 +20,8 @@ from fastflow.physics.workload.graph import (
     BESIDE,
     EXPERTS,
     NO_EXCHANGE,
+    ON_ACTIVATIONS,
+    OTHER,
     PRODUCT,
     Graph,
     sum_by_kind,
@@ -65,7 +67,7 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     """
     points, graph, limiters = prediction.reason.size, prediction.graph, len(limiters_of(prediction.chip))
     time, energy, peak = np.full((3, points), np.nan)
-    experts, launches = np.zeros((2, points))
+    of_parts, launches = np.zeros((3, points)), np.zeros(points)  # experts, attention, sums
     by, (of_model, weights) = np.zeros((points, limiters)), np.zeros((2, points, num_parts))
     hidden_s = _hidden_s(prediction, inputs)
     throttled, kernel_s = np.zeros(points), prediction.pipeline.launches * prediction.timing.time - hidden_s
@@ -79,11 +81,13 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     if prediction.peaks.slower is not None:
         throttled[prediction.timed] = sum_by_point(graph, kernel_s * prediction.peaks.slower)
     weights[prediction.timed] = sum_by_kind(graph.offset, parts, _weight_bytes(prediction, inputs), num_parts)
-    is_expert = graph.layer.part == EXPERTS
-    experts[prediction.timed] = sum_by_point(graph, np.where(is_expert, kernel_s, 0.0))
+    part = graph.layer.part
+    is_sum = (part == OTHER) & (graph.kind == ON_ACTIVATIONS)
+    for column, selected in zip(of_parts, (part == EXPERTS, part == ATTENTION, is_sum), strict=True):
+        column[prediction.timed] = sum_by_point(graph, np.where(selected, kernel_s, 0.0))
     launches[prediction.timed] = sum_by_point(graph, _host_launches(prediction))
-    part = Part(time, by[:, -1], energy, by, of_model, throttled, experts, launches)
-    return TabulatedPart(part, weights, prediction.reason, prediction.chip, peak)
+    times = Part(time, by[:, -1], energy, by, of_model, throttled, of_parts[0], launches, *of_parts[1:])
+    return TabulatedPart(times, weights, prediction.reason, prediction.chip, peak)
 
 
 def _host_launches(prediction: Prediction) -> Floats:

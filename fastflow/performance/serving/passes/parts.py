@@ -50,6 +50,8 @@ class Part(NamedTuple):
     throttled: Floats  # time of kernels that a power limit slows down [s]
     experts: Floats  # time of kernels of experts [s]
     launches: Floats  # number of kernels and collectives
+    attention: Floats  # time of products of attention's blocks, without its core [s]
+    sums: Floats  # time of residual sums, with the norms that follow them [s]
 
     def with_transfers(self, seconds: Floats) -> Part:
         """Return the part with transfers between stages; seconds: shaped as `time` [s]."""
@@ -77,6 +79,7 @@ class Passes(NamedTuple):
             times=times._replace(
                 shared=times.shared[rows], experts=times.experts[rows], head=times.head[rows],
                 decode=times.decode[rows], prefill=times.prefill[rows], prefill_more=times.prefill_more[rows],
+                overlap=times.overlap.of_servers(rows),
             ),
             parts=take(dict(self.parts), rows),
             weights=self.weights[rows], chip=take(self.chip, rows), peak=self.peak[rows],

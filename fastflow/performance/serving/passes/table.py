@@ -4,7 +4,31 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastflow.core.tables import Floats, Ints
+import numpy as np
+
+from fastflow.core.tables import Bools, Floats, Ints
+
+
+class Overlap(NamedTuple):
+    """Time that s servers hide by overlap inside a device (`serving.overlap`), tabulated.
+
+    Between entries it is linear along each axis, beyond the last ratio it is that of the last one.
+    """
+
+    decode: Floats  # (U,) time of attention of decoding requests, over that of all other layers; from 0
+    prefill: Floats  # (V,) the same of attention of prompts
+    hidden: Floats  # (s, K, U, V) of an iteration of these tokens [s]
+    overlaps: Bools  # (s,) whether a server has nano-batches
+
+    def of_servers(self, rows: Ints) -> Overlap:
+        """Return the tables of some servers, in order; none has any where `overlaps` is empty."""
+        if not self.overlaps.size:
+            return self
+        return self._replace(hidden=self.hidden[rows], overlaps=self.overlaps[rows])
+
+
+NO_OVERLAP = Overlap(np.zeros(0), np.zeros(0), np.zeros((0, 0, 0, 0)), np.zeros(0, dtype=np.bool_))
+"""Of servers that all run their kernels one after the other."""
 
 
 class PassTimes(NamedTuple):
@@ -25,3 +49,4 @@ class PassTimes(NamedTuple):
     before: Ints  # (Q,) tokens of it before them, from 0
     prefill: Floats  # (s, P, Q) attention's core of a chunk, all layers
     prefill_more: Floats  # (s, P, Q) time of each further chunk of that size in the same iteration
+    overlap: Overlap = NO_OVERLAP

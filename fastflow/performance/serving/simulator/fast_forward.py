@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from fastflow.core.jit import lean_kernel
 from fastflow.core.tables import Floats
+from fastflow.performance.serving.overlap.hidden import hidden_line, hidden_time
 from fastflow.performance.serving.passes.captured_graphs import decoded
 from fastflow.performance.serving.passes.step_time import (
     Pipeline,
@@ -57,6 +58,7 @@ class _FixedTimes(NamedTuple):
 
     shared: float
     head: float
+    tokens: float  # of the rank with most
     total: float  # with the host and draft tokens
     least_s: float  # that launches of its kernels take, attention included; 0 with a captured graph [s]
 
@@ -72,6 +74,7 @@ class _DecodeSteps(NamedTuple):
     """Iterations without prompts that decode the same requests."""
 
     decode: float  # attention's time in the first iteration [s]
+    hidden: float  # of the first iteration's time, by overlap inside a device [s]
     increase: float  # of an iteration's time in each further one [s]
     passes: int
 
@@ -125,17 +128,18 @@ def step(
     head = head_time(times, batch.times, rows)
     host = batch.host.iteration_s + batch.host.row_s * sizes.requests
     draft = batch.draft_s if sizes.decoding else 0.0
-    fixed = _FixedTimes(shared, head, shared + head + host + draft, least_s)
+    fixed = _FixedTimes(shared, head, tokens, shared + head + host + draft, least_s)
     if has_prompts:
         attention = _attention(times, batch, requests, ranks)
-        steps = _DecodeSteps(attention.decode, 0.0, 1)
+        hidden = hidden_time(times, batch.times, tokens, attention.decode, attention.prefill)
+        steps = _DecodeSteps(attention.decode, hidden, 0.0, 1)
     else:
         attention = _Attention(0.0, 0.0)
         steps = _decode_steps(times, batch, requests, ranks, fixed, span)
-    layers = shared + steps.decode + attention.prefill
+    layers = shared + steps.decode + attention.prefill - steps.hidden
     late = max(0.0, least_s - layers - head)
     stall = stall_time(batch.pipeline, layers, head)
-    first_s = fixed.total + steps.decode + attention.prefill + stall + late
+    first_s = fixed.total + steps.decode + attention.prefill - steps.hidden + stall + late
     return Step(steps.passes, first_s, steps.increase)
 
 
@@ -221,7 +225,12 @@ def _decode_steps(
     count = max(count, 1)
     if batch.ranks > 1:
         count = _steps_while_slowest(times, batch, ranks, slowest, count)
-    layers = fixed.shared + value
+    hidden = hidden_line(times, batch.times, fixed.tokens, value, 0.0)
+    if slope > 0.0:
+        count = min(count, int(min((hidden.end - value) / slope, 1e15)) + 1)
+    if hidden.slope != 0.0:
+        slope -= slope * hidden.slope
+    layers = fixed.shared + value - hidden.seconds
     steepness = _steepness(batch.pipeline, layers, fixed.head)
     while count > 1 and _steepness(batch.pipeline, layers + slope * (count - 1), fixed.head) != steepness:
         count = (count + 1) // 2 if count > 2 else 1
@@ -231,9 +240,11 @@ def _decode_steps(
         if slope > 0.0:
             count = min(count, int(min(late / slope, 1e15)) + 1)
         increase -= slope
-    first = fixed.total + value + stall_time(batch.pipeline, layers, fixed.head) + late
+    first = fixed.total + value - hidden.seconds + stall_time(batch.pipeline, layers, fixed.head) + late
     arrival = min(next_arrival(batch, requests, ranks, span.now), span.until)
-    return _DecodeSteps(value, increase, steps_before(arrival - span.now, first, increase, count))
+    return _DecodeSteps(
+        value, hidden.seconds, increase, steps_before(arrival - span.now, first, increase, count)
+    )
 
 
 @lean_kernel

@@ -140,7 +140,7 @@ def lengths(load_):
 
 
 def oracle_tables(times):
-    plain = {name: getattr(times, name).tolist() for name in times._fields}
+    plain = {name: getattr(times, name).tolist() for name in times._fields if name != "overlap"}
     return plain | {name: plain[name][0] for name in TABLES}
 
 
