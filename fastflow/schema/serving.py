@@ -67,7 +67,7 @@ SERVING: tuple[Column, ...] = (
     count(
         "serve.shared_prefix",
         "tokens that every new session of serve.trace begins with, as those of a system prompt, where the"
-        " file has no hashes of blocks",
+        " file has no hashes of blocks; 0: none",
         low=0,
         high=1e9,
     ),

@@ -1,6 +1,6 @@
 """The state of a fleet over time: samples at equal distances, as many as a figure needs.
 
-The end of a run is not known before. So samples are taken at a short distance, and where there are MOST, each
+The end of a run is not known before. So samples are taken at a short distance, and where there are MAX_SAMPLES, each
 second one is dropped and the distance doubled.
 """
 
@@ -15,7 +15,7 @@ from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.fleet.members import OPEN, STARTING
 from fastflow.performance.serving.fleet.state import Fleet, Stores
 
-MOST = 512
+MAX_SAMPLES = 512
 SAMPLED = ("waiting", "running", "open", "starting", "used_tokens", "cached_tokens")
 """Of a sample: requests that wait at the router, for reads or in queues, and that run; servers that take
 requests, and that start; tokens of running requests in the devices' memory; and tokens that a tier keeps
@@ -26,7 +26,7 @@ WAITING, RUNNING, OPENED, STARTS, USED, CACHED = range(6)
 class Samples(NamedTuple):
     """Samples of a fleet."""
 
-    values: Floats  # (MOST, fields) as SAMPLED; CACHED stands for as many as there are tiers
+    values: Floats  # (MAX_SAMPLES, fields) as SAMPLED; CACHED stands for as many as there are tiers
     distance: Floats  # (1,) [s]
     taken: Ints  # (1,)
 
@@ -45,8 +45,8 @@ class Timeline(NamedTuple):
 
 def no_samples(tiers: int, span_s: float) -> Samples:
     """Return a table without samples; tiers: with the first one, span_s: least duration of the run [s]."""
-    distance = max(span_s / (MOST - 1), 1e-3)
-    return Samples(np.zeros((MOST, CACHED + tiers)), np.full(1, distance), np.zeros(1, dtype=np.int64))
+    distance = max(span_s / (MAX_SAMPLES - 1), 1e-3)
+    return Samples(np.zeros((MAX_SAMPLES, CACHED + tiers)), np.full(1, distance), np.zeros(1, dtype=np.int64))
 
 
 def timeline_of(samples: Samples) -> Timeline:
