@@ -16,6 +16,7 @@ from fastflow.analysis.measurements import kinds
 from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.search.optimizers.methods import METHODS, defaults
 from fastflow.cli.commands import COMMANDS
+from fastflow.cli.request_arguments import main as generate
 from fastflow.performance.results import explain
 from fastflow.physics.network.collectives.algorithms import REGISTRY as COLLECTIVES
 from fastflow.physics.workload import FAMILIES
@@ -24,6 +25,7 @@ from fastflow.physics.workload.ops import TYPES
 from fastflow.physics.workload.optimizers import OPTIMIZERS
 from fastflow.reporting.charts import CHARTS
 from fastflow.schema import find_input
+from fastflow.schema.routing import ROUTERS
 from fastflow.schema.scheduling import POLICIES
 from tests.support.documents import DOCS, blocks
 
@@ -31,6 +33,7 @@ assert kinds, formats  # their modules register themselves, before a test takes 
 PAGE = DOCS / "extending.md"
 REGISTRIES = (
     METHODS, KINDS, FORMATS, COMMANDS, CHARTS, TYPES, FAMILIES, MIXERS, OPTIMIZERS, COLLECTIVES, POLICIES,
+    ROUTERS,
 )  # fmt: skip
 BLOCKS = tuple(blocks(PAGE))
 MODULES = [block for block in BLOCKS if block.language == "py"]
@@ -242,6 +245,20 @@ def test_a_scheduling_policy(mine):
     apart = ["serve=disaggregated" if word == "serve=continuous" else word for word in served]
     (reason,) = fastflow.evaluate(*apart, "serve.prefill.devices=1")["reason"]
     assert reason.startswith("server.policy=shortest_first is invalid: expected one of auto, mixed, ")
+
+
+@pytest.mark.long
+def test_a_router(mine, tmp_path):
+    """Long prompts are on the last rank alone: first tokens come at other times."""
+    code = "sessions=300", "rate='6 1/s'", "isl=1500", "sigma=1.2"
+    generate(COMMANDS["requests"], [f"output={tmp_path / 'mixed.csv'}", *code])
+    served = ("serve=continuous", "server=vllm", "model=llama3_8b", "system=dgx_h100", "system.devices=2")
+    served += ("parallel.strategy=TP-1", f"serve.trace={tmp_path / 'mixed.csv'}")
+    usual, other = (
+        row for _, row in fastflow.evaluate(*served, "router.policy=least_loaded,long_last").iterrows()
+    )
+    assert other["ttft_p50_s"] != usual["ttft_p50_s"]
+    assert other["requests_per_s"] == pytest.approx(usual["requests_per_s"], rel=0.1)
 
 
 # --- packages that are broken, and none at all

@@ -1,6 +1,6 @@
 """A dataset: a folder of Parquet parts that `pandas.read_parquet(folder)` reads in one call.
 
-A grid's points are split into parts of one size, which the number of points alone decides. Parts are
+A grid's points are split into parts of one size, which the grid alone decides. Parts are
 written atomically, so an interrupted run leaves a smaller dataset, and the next run of the
 same grid adds what is missing. Every part names the configuration and the version that it comes from.
 """
@@ -20,6 +20,7 @@ from fastflow.engine.dataset.kinds import TITLES, dataset_kind
 from fastflow.engine.dataset.part import read_part
 from fastflow.engine.dataset.schema import differs_in, how_to_write, other_writer, schema_of
 from fastflow.engine.grid.grid import Grid
+from fastflow.physics.workload.request_trace import KEY as TRACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +30,12 @@ _TEMPORARY = re.compile(r"_part-\d{5,}\.parquet\.[0-9a-f]+")
 PART = "part-00000.parquet"
 """The only part of a small dataset."""
 _MIN_POINTS, _MAX_POINTS = 256, 8192  # points of a part
+_MIN_FLEETS = 2  # of a part, with serve.trace
 _TARGET_PARTS = 16  # of a medium grid: enough to share among jobs
 
 
 class Parts(NamedTuple):
-    """The partition of a grid's points into parts. It follows from their number alone."""
+    """The partition of a grid's points into parts. It follows from the grid alone."""
 
     points: int
     size: int
@@ -53,9 +55,15 @@ class Parts(NamedTuple):
         return f"part-{number:0{max(5, len(str(self.total - 1)))}d}.parquet"
 
 
-def parts_of(points: int) -> Parts:
-    """Split points into parts."""
-    return Parts(points, min(max(-(-points // _TARGET_PARTS), _MIN_POINTS), _MAX_POINTS))
+def parts_of(points: int, least: int = _MIN_POINTS) -> Parts:
+    """Split points into parts of at least some."""
+    return Parts(points, min(max(-(-points // _TARGET_PARTS), least), _MAX_POINTS))
+
+
+def parts_of_grid(grid: Grid) -> Parts:
+    """Split the points of a grid into parts: small ones where each point simulates a trace of requests."""
+    has_traces = grid.served and TRACE in grid.inputs(next(grid.shares(0, 1)), (TRACE,))
+    return parts_of(grid.points, _MIN_FLEETS if has_traces else _MIN_POINTS)
 
 
 class Store:
@@ -64,7 +72,7 @@ class Store:
     def __init__(self, output: str, grid: Grid) -> None:
         """Take the folder or URL of the dataset, and its grid."""
         self.schema = schema_of(grid)
-        self.parts = parts_of(grid.points)
+        self.parts = parts_of_grid(grid)
         self.folder = folder_at(output)
         self.made: list[Path] = []
 

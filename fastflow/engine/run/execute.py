@@ -14,7 +14,7 @@ from fastflow.config.engine_settings import Settings
 from fastflow.config.messages import pluralize
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset.schema import ResultTable, schema_of, to_arrow
-from fastflow.engine.dataset.store import Store, parts_of
+from fastflow.engine.dataset.store import Store, parts_of_grid
 from fastflow.engine.grid.grid import Grid
 from fastflow.engine.grid.run import Run
 from fastflow.engine.run.chunks import evaluated, warm_up, with_no_effect
@@ -42,7 +42,7 @@ class Job(NamedTuple):
 def _do_part(token: CancellationToken, job: Job, number: int) -> tuple[int, list[ResultTable]]:
     """Evaluate a part; returns the number of points not reported to `token`, and tables not stored."""
     check_model(job.schema.metadata[b"fastflow.model"].decode(), job.settings.address)
-    start, stop = parts_of(job.grid.points).range(number)
+    start, stop = parts_of_grid(job.grid).range(number)
     tables: list[ResultTable] = []
     stored: list[pa.Table] = []
     with token:
@@ -79,7 +79,7 @@ def collect(run: Run, listener: Listener = SILENT) -> tuple[list[ResultTable], p
     token = CancellationToken(listener.advance)
     grid = with_no_effect(run.grid)
     job = Job(grid=grid, settings=run.settings, schema=schema_of(grid), store=None)
-    numbers = range(parts_of(run.grid.points).total)
+    numbers = range(parts_of_grid(run.grid).total)
     collected: list[ResultTable] = []
     try:
         with connected(run.settings, job), interruptible(token):

@@ -1,7 +1,7 @@
 """The state of a fleet over time: samples at equal distances, as many as a figure needs.
 
-The end of a run is not known before. So samples are taken at a short distance, and where there are MAX_SAMPLES, each
-second one is dropped and the distance doubled.
+The end of a run is not known before. So samples are taken at a short distance, and where there are
+MAX_SAMPLES, each second one is dropped and the distance doubled.
 """
 
 from __future__ import annotations
