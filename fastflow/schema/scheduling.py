@@ -31,7 +31,10 @@ POLICIES: Registry[Policy] = Registry(
     "scheduling_policies",
     lambda thing: isinstance(thing, Policy),
     f"a {_PACKAGE}.Policy",
-    modules={name: f"{_PACKAGE}.{name}:POLICY" for name in ("mixed", "prefill_first")},
+    modules={
+        name: f"{_PACKAGE}.{name}:POLICY"
+        for name in ("mixed", "prefill_first", "decode_first", "shortest_prompt", "priority")
+    },
 )
 """Policies by name."""
 CHOICES = (AUTO, *POLICIES.built_in)

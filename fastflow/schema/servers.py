@@ -227,7 +227,8 @@ SERVERS: tuple[Column, ...] = (
     text(
         "server.policy",
         "scheduling policy: which requests, and how many of their tokens, an iteration has; auto: mixed or"
-        " prefill_first, by server.mixed_batches",
+        " prefill_first, by server.mixed_batches; decode_first: no prompts where requests decode;"
+        " shortest_prompt, priority (the classes of serve.trace): as mixed, in another order of the queue",
         CHOICES,
     ),
     Column(

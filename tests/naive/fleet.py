@@ -19,6 +19,7 @@ class Request(serving.Request):
     def __init__(self, number, trace):
         super().__init__(number, None, trace["isl"][number], trace["osl"][number], None, 0.0)
         self.text, self.answer = trace["text"][number], trace["answer"][number]
+        self.priority = trace["priority"][number]
         self.session, self.follower = trace["session"][number], trace["follower"][number]
         self.pool, self.handover = trace["pool"][number], trace["handover"][number]
         self.shared = 0  # tokens that others used at the last look

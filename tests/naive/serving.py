@@ -34,6 +34,7 @@ class Request:
         self.number, self.sent, self.isl, self.osl = number, sent, isl, osl
         self.found = min(floor(prefix * isl), isl - 1)
         self.made = 0.0  # tokens of the answer
+        self.priority = 0.0
         self.prompt, self.computed = isl, 0  # to compute, `found` included, and computed of it
         self.decodes = False
         self.admitted = self.first = self.end = None
@@ -119,6 +120,31 @@ def longest_first(rank, server, seen):
     arrived = sum(request.sent <= seen for request in rank.waiting)
     rank.waiting[:arrived] = sorted(rank.waiting[:arrived], key=lambda request: -request.osl)
     if rank.decoding() and arrived < 2:
+        return rank.decoding() if server["mixes"] else [], []
+    return compose(rank, server, seen)
+
+
+def shortest_prompt(rank, server, seen):
+    """A policy: shortest prompts first."""
+    return sorted_by(lambda request: request.prompt, rank, server, seen)
+
+
+def priority(rank, server, seen):
+    """A policy: least priority values first."""
+    return sorted_by(lambda request: request.priority, rank, server, seen)
+
+
+def sorted_by(key, rank, server, seen):
+    """Compose with the requests that have arrived in the order of a key; a full batch has no use for it."""
+    arrived = sum(request.sent <= seen for request in rank.waiting)
+    if len(rank.decoding()) < len(rank.running) or len(rank.running) < most_at_once(server):
+        rank.waiting[:arrived] = sorted(rank.waiting[:arrived], key=key)
+    return compose(rank, server, seen)
+
+
+def decode_first(rank, server, seen):
+    """A policy: no prompts where any request decodes."""
+    if rank.decoding():
         return rank.decoding() if server["mixes"] else [], []
     return compose(rank, server, seen)
 

@@ -31,7 +31,7 @@ ROUTER = {
     "cache_threshold": 0.5,
 }
 SENT = {
-    "osl": 1, "sent": 0.0, "text": 0, "answer": -1, "session": -1, "follower": -1, "pool": 0,
+    "osl": 1, "priority": 0.0, "sent": 0.0, "text": 0, "answer": -1, "session": -1, "follower": -1, "pool": 0,
     "handover": False,
 }  # fmt: skip
 TIER = {"scope": PER_RANK, "capacity": 1_000_000, "through": False, "latency_s": 0.0, "token_s": 0.0}
@@ -91,7 +91,7 @@ def by_column(rows, defaults):
 def arrays_of(cls, columns):
     """Return a table of the package; columns: lists."""
     bools = ("through", "handover")
-    floats = {"sent", "target"} | {name for name in columns if name.endswith("_s")}
+    floats = {"sent", "target", "priority"} | {name for name in columns if name.endswith("_s")}
     types = {name: bool if name in bools else float if name in floats else np.int64 for name in columns}
     return cls(**{name: np.array(values, dtype=types[name]) for name, values in columns.items()})
 
@@ -222,6 +222,10 @@ def random_tier(random):
     }
 
 
+def drawn_priority(random):
+    return {"priority": float(random.integers(3))}
+
+
 def random_trace(random, pools):
     """Return (texts, trace): prompts from trees of several levels, and turns of sessions that go on.
 
@@ -250,12 +254,17 @@ def random_trace(random, pools):
             pool, is_handed = int(random.integers(pools)), pools > 1 and random.random() < 0.4
             if is_handed:
                 first = add(text, 1)
-                rows.append(SENT | {"text": text, "session": number, "pool": pool, "follows": follows})
+                rows.append(
+                    SENT
+                    | {"text": text, "session": number, "pool": pool, "follows": follows}
+                    | drawn_priority(random)
+                )
                 rows[-1]["answer"] = first if random.random() < 0.7 else -1
                 text, follows, pool = first, True, (pool + int(random.integers(1, pools))) % pools
             osl = int(random.integers(1, 20))
             answer = add(text, osl) if random.random() < 0.7 else -1
-            rows.append(SENT | {"osl": osl, "text": text, "answer": answer, "session": number})
+            row = {"osl": osl, "text": text, "answer": answer, "session": number}
+            rows.append(SENT | row | drawn_priority(random))
             rows[-1] |= {"pool": pool, "handover": is_handed, "follows": follows}
             text = add(text if answer < 0 else answer, random.integers(1, 12))
             follows = bool(random.random() < 0.8)

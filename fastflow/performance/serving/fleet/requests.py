@@ -6,9 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastflow.core.tables import Inputs, Ints, take
+from fastflow.core.tables import Floats, Inputs, Ints, take
 from fastflow.performance.serving.fleet.state import NONE, Texts, Trace
 from fastflow.physics.workload.prompt_texts import prompt_texts
+from fastflow.physics.workload.request_order import RequestTrace
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.physics.workload.request_trace import read_trace
 
@@ -46,14 +47,28 @@ def _read_requests(path: str, requests: int, prefix: int, caches: bool) -> tuple
     file = read_trace(path)
     none = np.zeros(requests, dtype=np.int64)
     trace = Trace(
-        file.isl, file.osl, file.sent, np.arange(requests), none + NONE, file.session, file.follower,
-        none, none.astype(np.bool_),
+        file.isl, file.osl, _priorities(file), file.sent, np.arange(requests), none + NONE, file.session,
+        file.follower, none, none.astype(np.bool_),
     )  # fmt: skip
     if not caches:
         return trace, Texts(none + NONE, file.isl, none)
     forest = prompt_texts(file, prefix)
     texts = Texts(forest.parent, forest.tokens, forest.before)
     return trace._replace(text=forest.text, answer=forest.answer), texts
+
+
+def _priorities(file: RequestTrace) -> Floats:
+    """Return the priority of each request: its class where it is a number, or else the order of the names.
+
+    Requests without a class have 0.
+    """
+    try:
+        values = np.array([float(name) for name in file.class_names])
+    except ValueError:
+        values = np.full(len(file.class_names), np.nan)
+    if not np.isfinite(values).all():
+        values = np.argsort(np.argsort(np.array(file.class_names))).astype(np.float64)
+    return np.append(values, 0.0)[file.service_class]
 
 
 def in_two_legs(trace: Trace) -> Trace:

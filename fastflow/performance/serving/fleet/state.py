@@ -34,6 +34,7 @@ class Trace(NamedTuple):
 
     isl: Ints  # tokens of the prompt
     osl: Ints
+    priority: Floats  # less goes first, with a policy that reads it
     sent: Floats  # arrival; of a follower the time from the end of the request before until it is sent [s]
     text: Ints  # last node of the prompt
     answer: Ints  # last node of the answer, below `text`; NONE: it is not cached
@@ -147,9 +148,9 @@ def no_requests(trace: Trace) -> Requests:
     count = trace.isl.size
     zeros, none = np.zeros(count, dtype=np.int64), np.full(count, -1.0)
     return Requests(
-        isl=trace.isl, osl=trace.osl, cached=zeros, shared=zeros.copy(), prompt=trace.isl.copy(),
-        computed=zeros.copy(), generated=np.zeros(count), start_pass=zeros.copy(), sent=trace.sent.copy(),
-        admitted=none, first=none.copy(), end=none.copy(),
+        isl=trace.isl, osl=trace.osl, priority=trace.priority, cached=zeros, shared=zeros.copy(),
+        prompt=trace.isl.copy(), computed=zeros.copy(), generated=np.zeros(count), start_pass=zeros.copy(),
+        sent=trace.sent.copy(), admitted=none, first=none.copy(), end=none.copy(),
     )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ class Requests(NamedTuple):
 
     isl: Ints
     osl: Ints
+    priority: Floats  # less goes first, with a policy that reads it
     cached: Ints  # tokens of the prompt in the cache already
     shared: Ints  # tokens of the prompt that running requests have in the cache too, where it starts
     prompt: Ints  # tokens to have in the cache before the next token, with those lost by preemption
@@ -144,6 +145,7 @@ def requests_of(isl: Ints, osl: Ints, sent: Floats, prefix: float) -> Requests:
     return Requests(
         isl=isl.copy(),
         osl=osl.copy(),
+        priority=np.zeros(count),
         cached=cached,
         shared=np.zeros(count, dtype=np.int64),
         prompt=isl.copy(),

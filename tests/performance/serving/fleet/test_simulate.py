@@ -12,10 +12,10 @@ from fastflow.performance.serving.requests.load import ROUTES, TAKEN, TOO_LONG
 from fastflow.performance.serving.simulator.fast_forward import CACHE, ITERATIONS, PREEMPTIONS, WITH_PREFILL
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
+from fastflow.schema.scheduling import POLICIES
 from tests.naive import routing
 from tests.naive.prefix_cache import PER_FLEET, PER_RANK, PER_SERVER
-from tests.naive.serving import compose, longest_first
-from tests.performance.serving.simulator.policies.test_policies import LONGEST_FIRST
+from tests.naive.serving import compose, priority
 from tests.performance.serving.simulator.test_run import random_server, random_times
 from tests.support.checks import cases, near
 from tests.support.fleets import (
@@ -69,7 +69,7 @@ def test_simulation_agrees_with_its_definition(seed):
 @cases(40)
 @given(st.integers(0, 2**32))
 def test_a_policy_agrees_with_its_definition(seed):
-    check(random_fleet(np.random.default_rng(seed)), LONGEST_FIRST, longest_first)
+    check(random_fleet(np.random.default_rng(seed)), POLICIES["priority"], priority)
 
 
 def test_the_draws_have_what_can_happen():
