@@ -10,6 +10,10 @@ AUTO, MOE_BACKEND, MOE_LIBRARY = "auto", "server.moe_backend", "server.moe_libra
 BESIDE_TOKENS, REDUNDANT = "server.shared_experts_stream_tokens", "server.redundant_experts"
 CUDA_GRAPHS = "server.cuda_graphs"
 TWO_BATCHES = "server.two_batch_overlap"
+CPU_OFFLOAD, OFFLOAD_BACKEND = "server.cpu_offload", "server.offload_backend"
+AS_NEEDED = -1.0
+"""Of CPU_OFFLOAD: auto."""
+PREFETCH, UVA = OFFLOAD_BACKENDS = ("prefetch", "uva")
 
 
 def _overhead(name: str, meaning: str) -> Column:
@@ -120,6 +124,22 @@ SERVERS: tuple[Column, ...] = (
                 "server.graph_memory", "B", "memory of captured graphs (CUDA graphs), on each device"
             ),
         ),
+    ),
+    bounded(
+        nonnegative(
+            CPU_OFFLOAD,
+            "B",
+            "weights of each device's layers that lie in lower tiers (serve.tiers), the first tier first, and"
+            " are read in each pass (--cpu-offload-gb of vLLM and SGLang); auto (-1): as few as leave room"
+            " for the cache of the longest request, or of one pass",
+        )
+    )._replace(auto=AS_NEEDED),
+    text(
+        OFFLOAD_BACKEND,
+        "how a pass reads them: prefetch reads a layer while the one before is computed, into one of two"
+        " buffers; uva reads each weight when its kernel needs it, so that reads add to the pass"
+        " (--offload-backend of vLLM)",
+        OFFLOAD_BACKENDS,
     ),
     Column(
         "server.shared_pages",

@@ -6,11 +6,28 @@ from fastflow.core.field import Column, count, nonnegative, positive, text
 
 NO_SERVING = "none"
 MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
+TIERS = {"host": "the host's memory", "flash": "local drives", "remote": "a store on the network"}
+"""Tiers of memory below the devices' own, from the first one, and what they are."""
+RANK, SERVER, FLEET = TIER_SCOPES = ("rank", "server", "fleet")
 GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
 
 
 def _length(name: str, meaning: str) -> Column:
     return Column(name, "float", "", meaning, low=1.0, high=1e9)
+
+
+def _tier(name: str, meaning: str) -> tuple[Column, ...]:
+    key = f"serve.tiers.{name}"
+    return (
+        nonnegative(
+            f"{key}.capacity",
+            "B",
+            f"memory of {meaning} for weights: a device's share, or with scope=fleet the whole; 0: none",
+        ),
+        positive(f"{key}.bandwidth", "B/s", f"bandwidth at which a device reads {meaning}"),
+        nonnegative(f"{key}.latency", "s", f"latency of a read of {meaning}"),
+        text(f"{key}.scope", f"what shares {meaning}", TIER_SCOPES),
+    )
 
 
 SERVING: tuple[Column, ...] = (
@@ -30,6 +47,7 @@ SERVING: tuple[Column, ...] = (
         "file of requests, CSV or JSON Lines: token counts, which override isl, osl and"
         " length_range_ratio, and times of arrival; null: none",
     ),
+    *(column for name, meaning in TIERS.items() for column in _tier(name, meaning)),
     Column(
         "serve.length_range_ratio",
         "float",

@@ -33,6 +33,8 @@ DIVISORS = ("V", "Hz", "bit/s", "1/m", "B", "m^2/bit", "flop")
 NONE_OF_IT = (
     "carbon.host.dram", "carbon.host.nand", "memory.context", "memory.workspace", "memory.communicator",
     "server.library_memory", "server.parallel_memory", "server.dispatch_memory", "server.graph_memory",
+    "server.cpu_offload", "serve.tiers.host.capacity", "serve.tiers.flash.capacity",
+    "serve.tiers.remote.capacity",
 )  # fmt: skip
 """Sizes of what a machine, or a process, may lack."""
 HIGHEST = {
@@ -117,5 +119,5 @@ def test_auto_is_the_number_that_its_meaning_says():
             assert is_taken(column, value) == (said[1] == "0"), column.name
     assert stands_for == {
         "system.devices": 0, "parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0,
-        "server.max_num_seqs": 0, "server.gpu_memory_utilization": 0,
+        "server.max_num_seqs": 0, "server.gpu_memory_utilization": 0, "server.cpu_offload": -1,
     }  # fmt: skip

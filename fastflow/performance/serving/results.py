@@ -30,6 +30,7 @@ from fastflow.performance.serving.scenario import (
     select_points,
 )
 from fastflow.performance.serving.simulator.by_policy import simulate_each
+from fastflow.performance.serving.streamed_weights import LIMITER
 from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.schema.scheduling import KEY as POLICY
@@ -59,6 +60,7 @@ class _Pass(NamedTuple):
     by: Floats  # time by limiter, (points, limiters) [s]
     throttled: Floats  # of the time, kernels that a power limit slows down [s]
     stall: Floats  # of the time, the wait of a batch for the slowest pipeline stage [s]
+    reads: Floats  # of a device from lower tiers of memory [B]
 
 
 def _read_part(scenario: ServingScenario, part: str, *sizes: Floats) -> _Pass:
@@ -69,7 +71,10 @@ def _read_part(scenario: ServingScenario, part: str, *sizes: Floats) -> _Pass:
     time, exchange, energy, by, throttled = (
         interpolate_at(table, axes, scenario.server, floats) for table in tables
     )
-    return _Pass(time, exchange, energy, by, throttled, stall=np.zeros(scenario.server.size))
+    stall, reads = np.zeros((2, scenario.server.size))
+    if part == TOKENS_PART:
+        reads = interpolate_at(scenario.passes.reads, axes, scenario.server, floats)
+    return _Pass(time, exchange, energy, by, throttled, stall, reads)
 
 
 def _sum(*parts: _Pass) -> _Pass:
@@ -126,11 +131,29 @@ def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:
     return host.iteration_s + host.row_s * requests + scenario.servers.draft_s
 
 
-def _work(pass_: _Pass, host: Floats, devices: Floats | Ints) -> Work:
+def _work(scenario: ServingScenario, pass_: _Pass, host: Floats, devices: Floats | Ints) -> Work:
     """Return the work of a pass and of its host; devices: of a stage, as often as it is done."""
     passes = pass_.time - pass_.stall
-    times = passes, host, passes - pass_.exchange, pass_.throttled
+    times = passes, host, passes - pass_.exchange - _read_s(scenario, pass_), pass_.throttled
     return Work(pass_.energy * devices, *(time * devices for time in times))
+
+
+def _read_s(scenario: ServingScenario, pass_: _Pass) -> Floats:
+    """Return how long a pass waits for weights from lower tiers [s]."""
+    if LIMITER not in scenario.passes.limiters:
+        return np.zeros(pass_.time.size)
+    wait_s: Floats = pass_.by[:, scenario.passes.limiters.index(LIMITER)]
+    return wait_s
+
+
+def _of_lower_tiers(scenario: ServingScenario, pass_: _Pass) -> Columns:
+    """Return the columns of weights in lower tiers; none where no point has any."""
+    if LIMITER not in scenario.passes.limiters:
+        return {}
+    return {
+        "offloaded_B": scenario.room.lower, "weight_read_B": pass_.reads,
+        "weight_read_s": _read_s(scenario, pass_),
+    }  # fmt: skip
 
 
 def bound_by(scenario: ServingScenario, pass_: _Pass, host: Floats) -> Texts:
@@ -204,8 +227,8 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
         "serve_host_s": inputs["server.step_overhead"],
         "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
-    } | _of_images(scenario)  # fmt: skip
-    work = _work(prefill, inputs["server.step_overhead"], layouts.stage * layouts.replicas)
+    } | _of_images(scenario) | _of_lower_tiers(scenario, prefill)  # fmt: skip
+    work = _work(scenario, prefill, inputs["server.step_overhead"], layouts.stage * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], inputs["serve.batch"], scenario.isl, pass_s)
     overflow = _cache_overflow(scenario, columns["kv_B"])
@@ -227,8 +250,9 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "serve_host_s": host,
         "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
-    } | _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))  # fmt: skip
-    work = _work(decode, host, layouts.stage * layouts.slots * layouts.replicas)
+    } | _of_lower_tiers(scenario, decode)  # fmt: skip
+    columns |= _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))
+    work = _work(scenario, decode, host, layouts.stage * layouts.slots * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], tokens, np.ones(tokens.size), pass_s)
     overflow = _cache_overflow(scenario, columns["kv_B"])
@@ -264,11 +288,15 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     passes = (scenario.osl - 1.0) / servers.per_pass
     rate, tpot = metrics["requests_per_s"], np.where(scenario.osl > 1.0, metrics["tpot_s"], np.nan)
     pools = [
-        Pool(scenario.power, _devices(scenario), _work(decode, host, passes / batch * layouts.tensor)),
+        Pool(
+            scenario.power,
+            _devices(scenario),
+            _work(scenario, decode, host, passes / batch * layouts.tensor),
+        ),
         Pool(
             prefill.power,
             inputs["serve.prefill.devices"],
-            _work(prompt, prefill.servers.host.iteration_s, prefill.layouts.tensor),
+            _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.tensor),
         ),
     ]
     devices = _devices(scenario) + inputs["serve.prefill.devices"]
@@ -285,7 +313,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         "kv_B": metrics["cache"] * scenario.room.caches, "decode_bound_by": bound_by(scenario, decode, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.host.iteration_s),
         "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
-    } | _of_images(prefill)  # fmt: skip
+    } | _of_images(prefill) | _of_lower_tiers(scenario, decode)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / rate)
@@ -338,7 +366,8 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     computed = scenario.computed_tokens
     prompt = prompt_passes(scenario, np.ones(batch.size), computed, servers.budget.astype(np.float64))
     often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.tensor
-    decoded, read = _work(decode, host, often), _work(prompt, np.zeros(batch.size), layouts.tensor)
+    decoded = _work(scenario, decode, host, often)
+    read = _work(scenario, prompt, np.zeros(batch.size), layouts.tensor)
     work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + scenario.request_s, "tpot_s": tpot,
@@ -353,7 +382,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         "prefill_bound_by": bound_by(scenario, prompt, servers.host.iteration_s),
         "simulated": metrics["simulated"],
         STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
-    } | _of_images(scenario)  # fmt: skip
+    } | _of_images(scenario) | _of_lower_tiers(scenario, decode)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
     pool = Pool(scenario.power, _devices(scenario), work)

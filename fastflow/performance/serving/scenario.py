@@ -10,7 +10,7 @@ from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
 from fastflow.performance.serving.host_launches import eager_s, graphs_of
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
-from fastflow.performance.serving.kv_cache import Cache, Room, room_of_fullest_stage
+from fastflow.performance.serving.kv_cache import Cache, Room
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.passes.parts import Axes, Passes, axes_of
@@ -27,7 +27,9 @@ from fastflow.performance.serving.requests.lengths import (
 )
 from fastflow.performance.serving.requests.load import Loads
 from fastflow.performance.serving.slo import PERCENTILE
+from fastflow.performance.serving.streamed_weights import with_streamed_layers
 from fastflow.performance.serving.two_batches import with_two_batches
+from fastflow.performance.serving.weight_tiers import Demand, Weights, offloaded_layers, offloads
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
@@ -83,10 +85,7 @@ class ServingScenario(NamedTuple):
     @property
     def longest_lengths(self) -> LongestLengths:
         """The longest lengths of requests, of a file or uniform [tokens]."""
-        lengths = longest_of(self.inputs)
-        if LENGTHS in self.inputs:
-            return lengths
-        return LongestLengths(*(mean / (1.0 - 0.5 * self.loads.relative_range) for mean in lengths))
+        return _longest_lengths(self.inputs, self.loads.relative_range)
 
     @property
     def longest_request_cache(self) -> Floats:
@@ -111,6 +110,14 @@ class ServingScenario(NamedTuple):
         return self.isl + self.osl / 2.0
 
 
+def _longest_lengths(inputs: Inputs, relative_range: Floats) -> LongestLengths:
+    """Return the longest lengths of requests, of a file or uniform [tokens]."""
+    lengths = longest_of(inputs)
+    if LENGTHS in inputs:
+        return lengths
+    return LongestLengths(*(mean / (1.0 - 0.5 * relative_range) for mean in lengths))
+
+
 def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> ServingScenario:
     """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`.
 
@@ -132,9 +139,14 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)
     stages = stages_of(inputs, layouts, _balancing_pass_s(points))
     capacity = passes.chip.dram.capacity[server]
-    room, cache = room_of_fullest_stage(
-        inputs, layouts, stages, passes.weights[server], capacity, isl + osl, encoder.weights
-    )
+    model = Weights(layouts, stages, passes.weights[server], capacity, isl + osl, encoder.weights)
+    if offloads(inputs).any():
+        lower = offloaded_layers(inputs, model, _demand(points))
+        room, cache = model.room(inputs, lower)
+        passes, server = with_streamed_layers(inputs, layouts, passes, server, lower)
+        points = points._replace(passes=passes, server=server)
+    else:
+        room, cache = model.room(inputs)
     token_bytes = cache.of(isl + osl) / (isl + osl)  # of the whole request, a state of its own among them
     tokens = np.floor(np.maximum(room.caches, 0.0) / token_bytes).astype(np.int64)
     servers = _servers(points, tokens, stages)
@@ -305,6 +317,25 @@ def _concurrency(points: _Points) -> Floats:
     requests = np.clip(np.where(np.isnan(requests), 1.0, requests), 1.0, np.maximum(loads.requests, 1))
     is_pass = inputs["serve.mode"] == ONE_DECODE
     return np.where(is_pass, np.maximum(inputs["serve.batch"] / layouts.replicas, 1.0), requests)
+
+
+def _demand(points: _Points) -> Demand:
+    """Return the caches without which servers serve nothing: of a pass, or of the longest request."""
+    inputs, layouts, loads = points.inputs, points.layouts, points.loads
+    mode, mean = inputs["serve.mode"], loads.isl + loads.osl
+    of_pass = -(-inputs["serve.batch"] // (layouts.ranks * layouts.replicas))
+    context = np.where(inputs["serve.context"] > 0, inputs["serve.context"], loads.isl + loads.osl / 2.0)
+    # a server counts whole tokens of the mean request, and batches in flight share the cache
+    longest = np.ceil(_longest_lengths(inputs, loads.relative_range).both) + 1.0
+    decoded = -(-of_pass // layouts.slots) * layouts.slots
+    return Demand(
+        requests=np.select(
+            [mode == ONE_PREFILL, mode == ONE_DECODE],
+            [1.0 * of_pass, 1.0 * decoded],
+            longest * layouts.slots / mean,
+        ),
+        tokens=np.select([mode == ONE_PREFILL, mode == ONE_DECODE], [loads.isl, context], mean),
+    )
 
 
 def _intakes(inputs: Inputs) -> Intakes:

@@ -69,6 +69,7 @@ class Passes(NamedTuple):
     chip: Chip  # of every server
     peak: Floats  # [flop/s], (servers,); NaN where a server has no times
     reason: ReasonColumn  # why a server has no times, (servers,)
+    reads: Floats  # of a device from lower tiers of memory in all layers, (servers, tokens) [B]
 
     def of_servers(self, rows: Ints) -> Passes:
         """Return the passes of some servers, in order."""
@@ -80,7 +81,7 @@ class Passes(NamedTuple):
             ),
             parts=take(dict(self.parts), rows),
             weights=self.weights[rows], chip=take(self.chip, rows), peak=self.peak[rows],
-            reason=take(self.reason, rows),
+            reason=take(self.reason, rows), reads=self.reads[rows],
         )  # fmt: skip
 
 

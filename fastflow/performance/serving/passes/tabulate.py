@@ -99,6 +99,7 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         chip=first.chip,
         peak=first.peak,
         reason=first_reasons(servers.reason, *(table.reason for table in tables.values())),
+        reads=np.zeros(layers.time.shape),
     )
 
 
