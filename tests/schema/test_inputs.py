@@ -16,6 +16,7 @@ ABOVE_ZERO = (
     "net.library.load",
     "chip.sustained_power_fraction",
     "server.gpu_memory_utilization",
+    "server.resident_experts",
     "chip.dram_offered",
 )
 """How names of shares end that nothing works without."""
@@ -120,4 +121,5 @@ def test_auto_is_the_number_that_its_meaning_says():
     assert stands_for == {
         "system.devices": 0, "parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0,
         "server.max_num_seqs": 0, "server.gpu_memory_utilization": 0, "server.cpu_offload": -1,
+        "server.resident_experts": 0,
     }  # fmt: skip

@@ -22,6 +22,7 @@ KEYS = [
     "parallel.layers", "client", "server.moe_backend", "server.eager_launch_time", "serve.first_token",
     "server.redundant_experts", "server.cuda_graphs", "server.cuda_graph_interval",
     "server.cuda_graph_max_bs", "server.two_batch_overlap", "server.cpu_offload", "server.offload_backend",
+    "server.resident_experts", "server.expert_cache", "server.expert_prefetch_accuracy",
     "serve.tiers", "serve.tiers.host.capacity", "serve.tiers.flash.bandwidth", "serve.tiers.remote.scope",
 ]  # fmt: skip
 VALUES = [
@@ -144,6 +145,8 @@ OF_SERVERS = {
     "server.policy": ["auto", "mixed", "prefill_first", "mixed,prefill_first", "x"],
     "server.memory_fraction_of": ["total", "static", "free", "x"],
     "server.cpu_offload": ["'0 B'", "auto", "'1 GB'", "'1 TB'", "'-1 B'", "'3 s'", "0.5"],
+    "server.resident_experts": ["1", "auto", "0.5", "0", "-1", "2", "1e-9"],
+    "server.expert_cache": ["lru", "lfu", "x"], "server.expert_prefetch_accuracy": ["0", "0.9", "1", "2"],
     "server.offload_backend": ["prefetch", "uva", "prefetch,uva", "x"],
     "serve.tiers.host.capacity": ["'0 B'", "'1 TB'", "'1 MB','1 GB'", "'-1 B'", "auto"],
     "serve.tiers.flash.bandwidth": ["'1 GB/s'", "'0 B/s'", "7"],

@@ -98,8 +98,10 @@ def _with_shared_pages(caches: LayerCache, shared: Bools) -> tuple[LayerCache, I
 class Lower(NamedTuple):
     """Weights in lower tiers of memory, of a device of each stage; (points, stages)."""
 
-    weights: Floats  # [B]
+    weights: Floats  # that the device does not have [B]
     buffers: Floats  # of a device, for those that are read [B]
+    copied: Floats  # further weights, which the device has too [B]
+    resident: Ints  # experts of a layer that a device has, (points,); 0: experts are like other weights
 
 
 class Room(NamedTuple):

@@ -41,6 +41,7 @@ from fastflow.performance.serving.scenario import (
     select_points,
 )
 from fastflow.performance.serving.slo import slo_violations, with_compared
+from fastflow.performance.serving.weight_tiers import invalid_offload
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.workload import invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
@@ -92,6 +93,7 @@ def serve(inputs: Inputs) -> ServingResult:
         invalid_images(inputs, phases.prefill),
         invalid_model_dims(serving_inputs),
         invalid_device_rent(inputs),
+        invalid_offload(inputs),
     )
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas,

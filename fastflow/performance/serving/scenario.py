@@ -27,9 +27,15 @@ from fastflow.performance.serving.requests.lengths import (
 )
 from fastflow.performance.serving.requests.load import Loads
 from fastflow.performance.serving.slo import PERCENTILE
-from fastflow.performance.serving.streamed_weights import with_streamed_layers
+from fastflow.performance.serving.streamed_weights import with_lower_tiers
 from fastflow.performance.serving.two_batches import with_two_batches
-from fastflow.performance.serving.weight_tiers import Demand, Weights, offloaded_layers, offloads
+from fastflow.performance.serving.weight_tiers import (
+    Demand,
+    Weights,
+    local_experts,
+    offloads,
+    weights_in_tiers,
+)
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
@@ -139,11 +145,14 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)
     stages = stages_of(inputs, layouts, _balancing_pass_s(points))
     capacity = passes.chip.dram.capacity[server]
-    model = Weights(layouts, stages, passes.weights[server], capacity, isl + osl, encoder.weights)
+    model = Weights(
+        layouts, stages, passes.weights[server], passes.expert_weights[server],
+        local_experts(inputs, layouts), capacity, isl + osl, encoder.weights,
+    )  # fmt: skip
     if offloads(inputs).any():
-        lower = offloaded_layers(inputs, model, _demand(points))
+        lower = weights_in_tiers(inputs, model, _demand(points))
         room, cache = model.room(inputs, lower)
-        passes, server = with_streamed_layers(inputs, layouts, passes, server, lower)
+        passes, server = with_lower_tiers(inputs, model, passes, server, lower)
         points = points._replace(passes=passes, server=server)
     else:
         room, cache = model.room(inputs)
