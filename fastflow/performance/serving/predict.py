@@ -23,6 +23,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     is_disaggregated,
     phase_layouts,
 )
+from fastflow.performance.serving.drafting import MTP
 from fastflow.performance.serving.images import invalid_images, with_images
 from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
@@ -33,7 +34,6 @@ from fastflow.performance.serving.results import phases_of
 from fastflow.performance.serving.scenario import (
     CONTINUOUS,
     DISAGGREGATED,
-    MTP,
     ONE_DECODE,
     ONE_PREFILL,
     ServingScenario,

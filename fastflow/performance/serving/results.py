@@ -15,6 +15,7 @@ from fastflow.performance.serving.disaggregated.predict import predict_disaggreg
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
+from fastflow.performance.serving.memory_columns import memory_columns, read_s, tier_columns
 from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overload import OVERLOAD, overload
 from fastflow.performance.serving.passes.captured_graphs import captured_sizes
@@ -30,7 +31,6 @@ from fastflow.performance.serving.scenario import (
     select_points,
 )
 from fastflow.performance.serving.simulator.by_policy import simulate_each
-from fastflow.performance.serving.streamed_weights import LIMITER
 from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.schema.scheduling import KEY as POLICY
@@ -134,26 +134,8 @@ def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:
 def _work(scenario: ServingScenario, pass_: _Pass, host: Floats, devices: Floats | Ints) -> Work:
     """Return the work of a pass and of its host; devices: of a stage, as often as it is done."""
     passes = pass_.time - pass_.stall
-    times = passes, host, passes - pass_.exchange - _read_s(scenario, pass_), pass_.throttled
+    times = passes, host, passes - pass_.exchange - read_s(scenario, pass_.by), pass_.throttled
     return Work(pass_.energy * devices, *(time * devices for time in times))
-
-
-def _read_s(scenario: ServingScenario, pass_: _Pass) -> Floats:
-    """Return how long a pass waits for weights from lower tiers [s]."""
-    if LIMITER not in scenario.passes.limiters:
-        return np.zeros(pass_.time.size)
-    wait_s: Floats = pass_.by[:, scenario.passes.limiters.index(LIMITER)]
-    return wait_s
-
-
-def _of_lower_tiers(scenario: ServingScenario, pass_: _Pass) -> Columns:
-    """Return the columns of weights in lower tiers; none where no point has any."""
-    if LIMITER not in scenario.passes.limiters:
-        return {}
-    return {
-        "offloaded_B": scenario.room.lower, "weight_read_B": pass_.reads,
-        "weight_read_s": _read_s(scenario, pass_),
-    }  # fmt: skip
 
 
 def bound_by(scenario: ServingScenario, pass_: _Pass, host: Floats) -> Texts:
@@ -227,12 +209,12 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
         "serve_host_s": inputs["server.step_overhead"],
         "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
-    } | _of_images(scenario) | _of_lower_tiers(scenario, prefill)  # fmt: skip
+    } | _of_images(scenario) | tier_columns(scenario, prefill.by, prefill.reads)  # fmt: skip
     work = _work(scenario, prefill, inputs["server.step_overhead"], layouts.stage * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], inputs["serve.batch"], scenario.isl, pass_s)
     overflow = _cache_overflow(scenario, columns["kv_B"])
-    return PhaseResults(columns | _memory(scenario, columns["kv_B"], scenario.isl), overflow)
+    return PhaseResults(columns | memory_columns(scenario, columns["kv_B"], scenario.isl), overflow)
 
 
 def one_decode(scenario: ServingScenario) -> PhaseResults:
@@ -250,13 +232,13 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "serve_host_s": host,
         "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
-    } | _of_lower_tiers(scenario, decode)  # fmt: skip
+    } | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))
     work = _work(scenario, decode, host, layouts.stage * layouts.slots * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], tokens, np.ones(tokens.size), pass_s)
     overflow = _cache_overflow(scenario, columns["kv_B"])
-    return PhaseResults(columns | _memory(scenario, columns["kv_B"], context), overflow)
+    return PhaseResults(columns | memory_columns(scenario, columns["kv_B"], context), overflow)
 
 
 def continuous(scenario: ServingScenario) -> PhaseResults:
@@ -313,11 +295,11 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         "kv_B": metrics["cache"] * scenario.room.caches, "decode_bound_by": bound_by(scenario, decode, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.host.iteration_s),
         "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
-    } | _of_images(prefill) | _of_lower_tiers(scenario, decode)  # fmt: skip
+    } | _of_images(prefill) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / rate)
-    memory = _memory(scenario, columns["kv_B"], scenario.mean_context)
+    memory = memory_columns(scenario, columns["kv_B"], scenario.mean_context)
     return PhaseResults(columns | memory, result.reason)
 
 
@@ -382,12 +364,12 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         "prefill_bound_by": bound_by(scenario, prompt, servers.host.iteration_s),
         "simulated": metrics["simulated"],
         STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
-    } | _of_images(scenario) | _of_lower_tiers(scenario, decode)  # fmt: skip
+    } | _of_images(scenario) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)
-    return columns | _memory(scenario, columns["kv_B"], scenario.mean_context)
+    return columns | memory_columns(scenario, columns["kv_B"], scenario.mean_context)
 
 
 def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
@@ -417,23 +399,4 @@ def _of_images(scenario: ServingScenario) -> Columns:
         return {}
     return {
         "image_tokens": 1.0 * image_tokens(scenario.inputs), "encode_s": scenario.encoder.seconds
-    }  # fmt: skip
-
-
-def _memory(scenario: ServingScenario, cached: Floats, tokens: Floats) -> Columns:
-    """Return the columns of a device's memory; cached: by all requests [B], of some tokens each."""
-    room, layouts, cache = scenario.room, scenario.layouts, scenario.cache
-    most = np.floor(np.maximum(room.caches, 0.0) / scenario.request_cache) * layouts.ranks * layouts.replicas
-    request = cache.of(tokens)
-    requests = cached / np.where(request > 0.0, request, 1.0)
-    return {
-        "footprint_B": room.fixed + cached, "weight_B": room.weights, "workspace_B": room.work,
-        "library_B": room.libraries, "graph_B": room.graphs, "context_B": room.context,
-        "communicator_B": room.communicators,
-        "kv_window_B": requests * cache.windowed * np.minimum(tokens, cache.window),
-        "kv_states_B": requests * cache.state,
-        "kv_token_B": cache.token + cache.windowed,
-        "kv_window_token_B": cache.windowed, "kv_state_B": cache.state,
-        "kv_cache_capacity_B": np.maximum(room.caches, 0.0),
-        "max_concurrent_requests": most, "compute_flops": scenario.passes.peak[scenario.server],
     }  # fmt: skip

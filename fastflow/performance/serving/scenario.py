@@ -8,6 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
+from fastflow.performance.serving.drafting import drafting_s
 from fastflow.performance.serving.host_launches import eager_s, graphs_of
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
 from fastflow.performance.serving.kv_cache import Cache, Room
@@ -53,7 +54,6 @@ REQUESTS_OPEN = 1000
 """Requests of an open loop that are simulated at first."""
 MIN_REQUESTS_OPEN, MAX_REQUESTS_OPEN = 250, 65_536
 """Requests of each server of an open loop, at first and at most: until it is stationary."""
-MTP = "mtp"
 _MAX_REQUESTS = 4096  # at which tables end; beyond it times are extrapolated
 
 
@@ -389,27 +389,6 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
             inputs["serve.num_speculative_tokens"] > 0, inputs["serve.mean_acceptance_length"], 1.0
         ),
         queries=inputs["serve.num_speculative_tokens"] + 1,
-        draft_s=_drafting_s(inputs, points.passes, server),
+        draft_s=drafting_s(inputs, points.passes, server),
         pipeline=Pipelines(np.minimum(layouts.slots, at_once), stages.widest, stages.last),
     )
-
-
-def _drafting_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
-    """Return the time that draft tokens add to an iteration [s]: they are proposed one after the other.
-
-    A multi-token prediction module takes a layer and the head (DeepSeek-V3, arXiv:2412.19437, section 2.2),
-    a draft model its share of a pass of the model.
-    """
-    layers, head = passes.times.shared[server, 0], passes.times.head[server, 0]
-    module = layers / inputs["model.layers"] + head
-    draft_s = np.where(
-        inputs["serve.speculative_method"] == MTP, module, inputs["serve.draft_cost_ratio"] * (layers + head)
-    )
-    drafts = np.zeros(draft_s.size)  # a draft of a chip without links takes forever
-    np.multiply(
-        inputs["serve.num_speculative_tokens"],
-        draft_s,
-        out=drafts,
-        where=inputs["serve.num_speculative_tokens"] > 0,
-    )
-    return drafts
