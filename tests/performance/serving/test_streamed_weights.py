@@ -167,3 +167,15 @@ def test_stages_read_their_own_layers():
     assert two["offloaded_B"] == two["weight_read_B"] == 5e9
     kernels = two["tpot_s"] - one["tpot_s"]
     assert kernels == pytest.approx(2 * (5e9 / 50e9 + 10 * 1e-5), rel=0.02)
+
+
+def test_servers_that_prefill_and_those_that_decode_read_weights():
+    keys = (
+        *DENSE, "serve=disaggregated", "system.devices=2", "serve.prefill.devices=1", "serve.isl=200",
+        "serve.osl=20", "serve.concurrency=1", "serve.num_requests=4", "serve.length_range_ratio=0",
+        "serve.first_token=prefill", "server.offload_backend=uva",
+    )  # fmt: skip
+    plain, read = rows_of(*keys, "server.cpu_offload='0 B','10 GB'")
+    reads_s = 10e9 / 50e9 + 20 * 10e-6
+    assert read["ttft_s"] - plain["ttft_s"] == pytest.approx(reads_s, rel=1e-6)
+    assert read["tpot_s"] - plain["tpot_s"] == pytest.approx(reads_s, rel=1e-6)
