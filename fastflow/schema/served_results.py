@@ -81,16 +81,31 @@ SERVED: tuple[Column, ...] = (
         "prefill_bound_by",
         "str",
         "",
-        "what limits passes over prompts: a part of the chip, the network or the host",
+        "what limits passes over prompts: a part of the chip, the network, the host, or lower tiers of memory"
+        " (weight_tiers)",
     ),
     Column(
         "decode_bound_by",
         "str",
         "",
-        "what limits passes that decode: a part of the chip, the network or the host",
+        "what limits passes that decode: a part of the chip, the network, the host, or lower tiers of memory"
+        " (weight_tiers)",
     ),
     Column("exchange_s", "float", "s", "part of time_s: exposed communication"),
     Column("pipeline_stall_s", "float", "s", "part of time_s: a batch waits for the slowest pipeline stage"),
+    Column(
+        "weight_read_s",
+        "float",
+        "s",
+        "part of time_s: a pass waits for weights that are read from lower tiers (server.cpu_offload)",
+    ),
+    Column(
+        "weight_read_B",
+        "float",
+        "B",
+        "weights that a device reads from lower tiers in a pass of time_s, mean over pipeline stages",
+    ),
+    Column("offloaded_B", "float", "B", "weights of one device that lie in lower tiers"),
     Column("serve_host_s", "float", "s", "part of time_s: work of the host"),
     Column(
         "simulated",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastflow.core.field import Column, bounded, count, nonnegative, share, text
+from fastflow.core.field import Column, bounded, count, fraction, nonnegative, share, text
 from fastflow.schema.scheduling import CHOICES
 
 ALL_REDUCE_BACKENDS = ("nccl", "custom", "trtllm")
@@ -12,6 +12,13 @@ CUDA_GRAPHS = "server.cuda_graphs"
 TWO_BATCHES = "server.two_batch_overlap"
 NANO_BATCHES, ATTENTION_SHARE = "server.nano_batches", "server.nano_batch_attention_share"
 ALL_REDUCE_NORM, COMM_SMS = "server.all_reduce_norm_fusion", "server.comm_sms"
+CPU_OFFLOAD, OFFLOAD_BACKEND = "server.cpu_offload", "server.offload_backend"
+AS_NEEDED = -1.0
+"""Of CPU_OFFLOAD: auto."""
+RESIDENT, EXPERT_CACHE = "server.resident_experts", "server.expert_cache"
+PREFETCHED = "server.expert_prefetch_accuracy"
+LRU, LFU = EXPERT_CACHES = ("lru", "lfu")
+PREFETCH, UVA = OFFLOAD_BACKENDS = ("prefetch", "uva")
 
 
 def _overhead(name: str, meaning: str) -> Column:
@@ -122,6 +129,39 @@ SERVERS: tuple[Column, ...] = (
                 "server.graph_memory", "B", "memory of captured graphs (CUDA graphs), on each device"
             ),
         ),
+    ),
+    bounded(
+        nonnegative(
+            CPU_OFFLOAD,
+            "B",
+            "weights of each device's layers that lie in lower tiers (serve.tiers), the first tier first, and"
+            " are read in each pass (--cpu-offload-gb of vLLM and SGLang); auto (-1): as few as leave room"
+            " for the cache of the longest request, or of one pass",
+        )
+    )._replace(auto=AS_NEEDED),
+    text(
+        OFFLOAD_BACKEND,
+        "how a pass reads them: prefetch reads a layer while the one before is computed, into one of two"
+        " buffers; uva reads each weight when its kernel needs it, so that reads add to the pass"
+        " (--offload-backend of vLLM)",
+        OFFLOAD_BACKENDS,
+    ),
+    share(
+        RESIDENT,
+        "share of a mixture's routed experts that each device keeps in memory, of each layer; others are read"
+        " from lower tiers (serve.tiers) when a pass chooses them; auto: as many as leave room for the"
+        " cache of the longest request, or of one pass",
+    )._replace(auto=0.0),
+    text(
+        EXPERT_CACHE,
+        "which experts it keeps: lru, those that were chosen last; lfu, those that are chosen most often, as"
+        " model.power_law says",
+        EXPERT_CACHES,
+    ),
+    fraction(
+        PREFETCHED,
+        "share of a pass's experts that are predicted a layer ahead, and read while the layer before is"
+        " computed; those that are predicted wrongly are read too; 0: nothing is predicted",
     ),
     Column(
         "server.shared_pages",

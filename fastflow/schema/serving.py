@@ -17,7 +17,7 @@ AUTOSCALE = {
 }  # fmt: skip
 """Keys of autoscaling."""
 SCALES_BY = ("none", "queue", "rate", "latency")
-TIER_SCOPES = ("rank", "server", "fleet")
+RANK, SERVER, FLEET = TIER_SCOPES = ("rank", "server", "fleet")
 ON_EVICTION, THROUGH = TIER_WRITES = ("on_eviction", "through")
 GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
 
@@ -32,12 +32,12 @@ def _tier(name: str, meaning: str) -> tuple[Column, ...]:
         nonnegative(
             f"{key}.capacity",
             "B",
-            f"memory of {meaning} for texts of serve.trace: a device's share, or with scope=fleet the whole;"
-            " 0: none",
+            f"memory of {meaning} for weights, and for texts of serve.trace: a device's share, or with"
+            " scope=fleet the whole; 0: none",
         ),
         positive(f"{key}.bandwidth", "B/s", f"bandwidth at which a device reads {meaning}"),
         nonnegative(f"{key}.latency", "s", f"latency of a read of {meaning}"),
-        text(f"{key}.scope", f"what shares the texts in {meaning}", TIER_SCOPES),
+        text(f"{key}.scope", f"what shares {meaning}", TIER_SCOPES),
     )
 
 

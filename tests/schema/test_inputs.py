@@ -17,6 +17,7 @@ ABOVE_ZERO = (
     "chip.sustained_power_fraction",
     "server.gpu_memory_utilization",
     "server.nano_batch_attention_share",
+    "server.resident_experts",
     "chip.dram_offered",
 )
 """How names of shares end that nothing works without."""
@@ -35,6 +36,7 @@ NONE_OF_IT = (
     "carbon.host.dram", "carbon.host.nand", "memory.context", "memory.workspace", "memory.communicator",
     "server.library_memory", "server.parallel_memory", "server.dispatch_memory", "server.graph_memory",
     "serve.tiers.host.capacity", "serve.tiers.flash.capacity", "serve.tiers.remote.capacity",
+    "server.cpu_offload",
 )  # fmt: skip
 """Sizes of what a machine, or a process, may lack."""
 HIGHEST = {
@@ -119,5 +121,6 @@ def test_auto_is_the_number_that_its_meaning_says():
             assert is_taken(column, value) == (said[1] == "0"), column.name
     assert stands_for == {
         "system.devices": 0, "parallel.zero_stage": -1, "parallel.microbatch": 0, "cost.rent": 0,
-        "server.max_num_seqs": 0, "server.gpu_memory_utilization": 0,
+        "server.max_num_seqs": 0, "server.gpu_memory_utilization": 0, "server.cpu_offload": -1,
+        "server.resident_experts": 0,
     }  # fmt: skip

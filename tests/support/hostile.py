@@ -24,6 +24,9 @@ KEYS = [
     "server.cuda_graph_max_bs", "server.two_batch_overlap",
     "server.nano_batches", "server.nano_batch_attention_share", "server.comm_sms",
     "server.all_reduce_norm_fusion",
+    "server.cuda_graph_max_bs", "server.two_batch_overlap", "server.cpu_offload", "server.offload_backend",
+    "server.resident_experts", "server.expert_cache", "server.expert_prefetch_accuracy",
+    "serve.tiers", "serve.tiers.host.capacity", "serve.tiers.flash.bandwidth", "serve.tiers.remote.scope",
 ]  # fmt: skip
 VALUES = [
     "n7", "n12", "hbm3", "gemm", "lstm_lm", "a100", "pathfinding", "torus", "d512", "auto", "d7",
@@ -144,6 +147,13 @@ OF_SERVERS = {
     "serve.bandwidth": ["'1 GB/s'", "'0 B/s'", "7"],
     "server.policy": ["auto", "mixed", "prefill_first", "mixed,prefill_first", "x"],
     "server.memory_fraction_of": ["total", "static", "free", "x"],
+    "server.cpu_offload": ["'0 B'", "auto", "'1 GB'", "'1 TB'", "'-1 B'", "'3 s'", "0.5"],
+    "server.resident_experts": ["1", "auto", "0.5", "0", "-1", "2", "1e-9"],
+    "server.expert_cache": ["lru", "lfu", "x"], "server.expert_prefetch_accuracy": ["0", "0.9", "1", "2"],
+    "server.offload_backend": ["prefetch", "uva", "prefetch,uva", "x"],
+    "serve.tiers.host.capacity": ["'0 B'", "'1 TB'", "'1 MB','1 GB'", "'-1 B'", "auto"],
+    "serve.tiers.flash.bandwidth": ["'1 GB/s'", "'0 B/s'", "7"],
+    "serve.tiers.remote.scope": ["rank", "fleet", "x"],
     "server.shared_pages": ["true", "false", "x"], "server.all_reduce_backend": ["custom", "nccl", "x"],
     "serve.sampling": ["greedy", "top_p", "x"], "server.sampler": ["sort", "search", "x"],
     "parallel.strategy": ["TP-8", "TP-4-d2", "TP-2-p2-d2", "auto", "TP-1-e8-d8", "TP-3", "d8", "RC-1-8",

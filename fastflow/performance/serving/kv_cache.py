@@ -95,16 +95,26 @@ def _with_shared_pages(caches: LayerCache, shared: Bools) -> tuple[LayerCache, I
     return caches._replace(state=padded), page.astype(np.int64)
 
 
+class Lower(NamedTuple):
+    """Weights in lower tiers of memory, of a device of each stage; (points, stages)."""
+
+    weights: Floats  # that the device does not have [B]
+    buffers: Floats  # of a device, for those that are read [B]
+    copied: Floats  # further weights, which the device has too [B]
+    resident: Ints  # experts of a layer that a device has, (points,); 0: experts are like other weights
+
+
 class Room(NamedTuple):
     """Memory of a device for caches; (points,)."""
 
-    weights: Floats  # [B]
-    work: Floats  # of a pass [B]
+    weights: Floats  # without those in lower tiers [B]
+    work: Floats  # of a pass, and buffers of weights that it reads [B]
     libraries: Floats  # outside of the allocator [B]
     communicators: Floats  # [B]
     context: Floats  # [B]
     graphs: Floats  # [B]
     caches: Floats  # below 0 where not even weights and workspace fit [B]
+    lower: Floats  # weights in lower tiers [B]
 
     @property
     def fixed(self) -> Floats:
@@ -129,14 +139,15 @@ def cache_shortage(
 
 def room_of_fullest_stage(
     inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats, capacity: Floats, tokens: Floats,
-    tower: Floats | float = 0.0,
+    tower: Floats | float = 0.0, lower: Lower | None = None,
 ) -> tuple[Room, Cache]:  # fmt: skip
     """Return the room and the cache of a device of the stage whose memory is full first.
 
     inputs: `server.gpu_memory_utilization` and `server.memory_fraction_of`, of what it is a share;
     `server.shared_pages`, `server.graph_memory`, `server.cuda_graphs`, and those of `workspace.other_memory`.
     weights: of a device that has the whole model, by its parts, (points, parts) [B]; capacity: of a
-    device [B]; tokens: of a request, (points,); tower: weights of a vision tower, on the first stage [B].
+    device [B]; tokens: of a request, (points,); tower: weights of a vision tower, on the first stage [B];
+    lower: of weights, those that are in lower tiers; None: none.
     """
     size, numbers = sizes_of(inputs), precision(inputs)
     stage_weights = _weights(inputs, layouts, stages, weights)
@@ -149,6 +160,10 @@ def room_of_fullest_stage(
     by_stage = np.arange(stages.layers.shape[1]) == layouts.slots[:, None] - 1
     taken = other_memory(inputs, size, widest, buffers, numbers, layouts)
     work = np.where(by_stage, taken.last_work[:, None], taken.work[:, None])
+    in_lower = np.zeros(stage_weights.shape)
+    if lower is not None:
+        in_lower = lower.weights
+        stage_weights, work = stage_weights - in_lower, work + lower.buffers
     caches = _room_for_caches(inputs, layouts, capacity, stage_weights, work, taken)
     window = np.asarray(size.window) * np.ones(tokens.size, np.int64)
     token, windowed, state = ((stages.layers * part[:, None, :]).sum(axis=2) for part in of_layer)
@@ -165,6 +180,7 @@ def room_of_fullest_stage(
         context=1.0 * inputs["memory.context"],
         graphs=_graph_memory(inputs),
         caches=caches[points, stage],
+        lower=in_lower[points, stage],
     )
     return room, cache
 
@@ -211,14 +227,22 @@ def _share_of_memory(inputs: Inputs, layouts: ServerLayouts, capacity: Floats) -
     return np.where(share > 0.0, share, static_share(inputs, capacity, layouts))
 
 
+def weights_of_layers(stages: Stages, weights: Floats) -> Floats:
+    """Return the weights of all layers on a device of each stage [B], (points, stages).
+
+    weights: as of `room_of_fullest_stage`.
+    """
+    layer_weights = weights[:, FIRST_KIND:] / np.maximum(stages.layers.sum(axis=1), 1)
+    of_stages: Floats = (stages.layers * layer_weights[:, None, :]).sum(axis=2)
+    return of_stages
+
+
 def _weights(inputs: Inputs, layouts: ServerLayouts, stages: Stages, weights: Floats) -> Floats:
     """Return the weights of a device of each stage [B], (points, stages).
 
     The last stage has a copy of the embedding where the head's weights are tied to it.
     """
-    num_layers, points = stages.layers.sum(axis=1), np.arange(layouts.slots.size)
-    layer_weights = weights[:, FIRST_KIND:] / np.maximum(num_layers, 1)
-    stage_weights: Floats = (stages.layers * layer_weights[:, None, :]).sum(axis=2)
+    points, stage_weights = np.arange(layouts.slots.size), weights_of_layers(stages, weights)
     stage_weights[:, 0] += weights[:, EMBEDDING_TIME]
     words = -(-inputs["model.vocabulary"] // layouts.tensor)
     positions = np.where(inputs["model.position"] == LEARNED, inputs["model.positions"], 0)

@@ -24,6 +24,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     phase_layouts,
     run_split,
 )
+from fastflow.performance.serving.drafting import MTP
 from fastflow.performance.serving.fleet.predict import FleetRun, run_fleet
 from fastflow.performance.serving.images import invalid_images, with_images
 from fastflow.performance.serving.kv_cache import Need, memory_need
@@ -41,7 +42,6 @@ from fastflow.performance.serving.results import phases_of
 from fastflow.performance.serving.scenario import (
     CONTINUOUS,
     DISAGGREGATED,
-    MTP,
     ONE_DECODE,
     ONE_PREFILL,
     ServingScenario,
@@ -49,6 +49,7 @@ from fastflow.performance.serving.scenario import (
     select_points,
 )
 from fastflow.performance.serving.slo import slo_violations, with_compared
+from fastflow.performance.serving.weight_tiers import invalid_offload
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.workload import invalid_model_dims
 from fastflow.physics.workload.models.transformer.dimensions import LEARNED
@@ -89,6 +90,7 @@ def serve(inputs: Inputs) -> ServingResult:
         invalid_images(inputs, phases.prefill),
         invalid_model_dims(serving_inputs),
         invalid_device_rent(inputs),
+        invalid_offload(inputs),
     )
     columns: Columns = {
         "strategy": layouts.printed, "replicas": layouts.replicas,

@@ -17,6 +17,7 @@ from fastflow.performance.serving.fleet.metrics import FLEET
 from fastflow.performance.serving.fleet.predict import simulate_fleets
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
+from fastflow.performance.serving.memory_columns import memory_columns, read_s, tier_columns
 from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overlap.hidden import hidden_of, without_hidden
 from fastflow.performance.serving.overload import OVERLOAD, overload
@@ -63,6 +64,7 @@ class _Pass(NamedTuple):
     by: Floats  # time by limiter, (points, limiters) [s]
     throttled: Floats  # of the time, kernels that a power limit slows down [s]
     stall: Floats  # of the time, the wait of a batch for the slowest pipeline stage [s]
+    reads: Floats  # of a device from lower tiers of memory [B]
 
 
 def _read_part(scenario: ServingScenario, part: str, *sizes: Floats) -> _Pass:
@@ -73,7 +75,10 @@ def _read_part(scenario: ServingScenario, part: str, *sizes: Floats) -> _Pass:
     time, exchange, energy, by, throttled = (
         interpolate_at(table, axes, scenario.server, floats) for table in tables
     )
-    return _Pass(time, exchange, energy, by, throttled, stall=np.zeros(scenario.server.size))
+    stall, reads = np.zeros((2, scenario.server.size))
+    if part == TOKENS_PART:
+        reads = interpolate_at(scenario.passes.reads, axes, scenario.server, floats)
+    return _Pass(time, exchange, energy, by, throttled, stall, reads)
 
 
 def _sum(*parts: _Pass) -> _Pass:
@@ -146,10 +151,10 @@ def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:
     return host.iteration_s + host.row_s * requests + scenario.servers.draft_s
 
 
-def _work(pass_: _Pass, host: Floats, devices: Floats | Ints) -> Work:
+def _work(scenario: ServingScenario, pass_: _Pass, host: Floats, devices: Floats | Ints) -> Work:
     """Return the work of a pass and of its host; devices: of a stage, as often as it is done."""
     passes = pass_.time - pass_.stall
-    times = passes, host, passes - pass_.exchange, pass_.throttled
+    times = passes, host, passes - pass_.exchange - read_s(scenario, pass_.by), pass_.throttled
     return Work(pass_.energy * devices, *(time * devices for time in times))
 
 
@@ -224,12 +229,12 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
         "serve_host_s": inputs["server.step_overhead"],
         "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
-    } | _of_images(scenario)  # fmt: skip
-    work = _work(prefill, inputs["server.step_overhead"], layouts.stage * layouts.replicas)
+    } | _of_images(scenario) | tier_columns(scenario, prefill.by, prefill.reads)  # fmt: skip
+    work = _work(scenario, prefill, inputs["server.step_overhead"], layouts.stage * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], inputs["serve.batch"], scenario.isl, pass_s)
     overflow = _cache_overflow(scenario, columns["kv_B"])
-    return PhaseResults(columns | _memory(scenario, columns["kv_B"], scenario.isl), overflow)
+    return PhaseResults(columns | memory_columns(scenario, columns["kv_B"], scenario.isl), overflow)
 
 
 def one_decode(scenario: ServingScenario) -> PhaseResults:
@@ -247,12 +252,13 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "serve_host_s": host,
         "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
-    } | _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))  # fmt: skip
-    work = _work(decode, host, layouts.stage * layouts.slots * layouts.replicas)
+    } | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
+    columns |= _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))
+    work = _work(scenario, decode, host, layouts.stage * layouts.slots * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], tokens, np.ones(tokens.size), pass_s)
     overflow = _cache_overflow(scenario, columns["kv_B"])
-    return PhaseResults(columns | _memory(scenario, columns["kv_B"], context), overflow)
+    return PhaseResults(columns | memory_columns(scenario, columns["kv_B"], context), overflow)
 
 
 def continuous(scenario: ServingScenario) -> PhaseResults:
@@ -290,11 +296,15 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     passes = (scenario.osl - 1.0) / servers.per_pass
     rate, tpot = metrics["requests_per_s"], np.where(scenario.osl > 1.0, metrics["tpot_s"], np.nan)
     pools = [
-        Pool(scenario.power, _devices(scenario), _work(decode, host, passes / batch * layouts.tensor)),
+        Pool(
+            scenario.power,
+            _devices(scenario),
+            _work(scenario, decode, host, passes / batch * layouts.tensor),
+        ),
         Pool(
             prefill.power,
             inputs["serve.prefill.devices"],
-            _work(prompt, prefill.servers.host.iteration_s, prefill.layouts.tensor),
+            _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.tensor),
         ),
     ]
     devices = _devices(scenario) + inputs["serve.prefill.devices"]
@@ -311,11 +321,11 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         "kv_B": metrics["cache"] * scenario.room.caches, "decode_bound_by": bound_by(scenario, decode, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.host.iteration_s),
         "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
-    } | _of_images(prefill)  # fmt: skip
+    } | _of_images(prefill) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / rate)
-    memory = _memory(scenario, columns["kv_B"], scenario.mean_context)
+    memory = memory_columns(scenario, columns["kv_B"], scenario.mean_context)
     return PhaseResults(columns | memory, result.reason)
 
 
@@ -364,7 +374,8 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     computed = scenario.computed_tokens
     prompt = prompt_passes(scenario, np.ones(batch.size), computed, servers.budget.astype(np.float64))
     often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.tensor
-    decoded, read = _work(decode, host, often), _work(prompt, np.zeros(batch.size), layouts.tensor)
+    decoded = _work(scenario, decode, host, often)
+    read = _work(scenario, prompt, np.zeros(batch.size), layouts.tensor)
     work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + scenario.request_s, "tpot_s": tpot,
@@ -379,12 +390,12 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         "prefill_bound_by": bound_by(scenario, prompt, servers.host.iteration_s),
         "simulated": metrics["simulated"],
         STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
-    } | _of_images(scenario)  # fmt: skip
+    } | _of_images(scenario) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)
-    return columns | _memory(scenario, columns["kv_B"], scenario.mean_context)
+    return columns | memory_columns(scenario, columns["kv_B"], scenario.mean_context)
 
 
 def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
@@ -414,23 +425,4 @@ def _of_images(scenario: ServingScenario) -> Columns:
         return {}
     return {
         "image_tokens": 1.0 * image_tokens(scenario.inputs), "encode_s": scenario.encoder.seconds
-    }  # fmt: skip
-
-
-def _memory(scenario: ServingScenario, cached: Floats, tokens: Floats) -> Columns:
-    """Return the columns of a device's memory; cached: by all requests [B], of some tokens each."""
-    room, layouts, cache = scenario.room, scenario.layouts, scenario.cache
-    most = np.floor(np.maximum(room.caches, 0.0) / scenario.request_cache) * layouts.ranks * layouts.replicas
-    request = cache.of(tokens)
-    requests = cached / np.where(request > 0.0, request, 1.0)
-    return {
-        "footprint_B": room.fixed + cached, "weight_B": room.weights, "workspace_B": room.work,
-        "library_B": room.libraries, "graph_B": room.graphs, "context_B": room.context,
-        "communicator_B": room.communicators,
-        "kv_window_B": requests * cache.windowed * np.minimum(tokens, cache.window),
-        "kv_states_B": requests * cache.state,
-        "kv_token_B": cache.token + cache.windowed,
-        "kv_window_token_B": cache.windowed, "kv_state_B": cache.state,
-        "kv_cache_capacity_B": np.maximum(room.caches, 0.0),
-        "max_concurrent_requests": most, "compute_flops": scenario.passes.peak[scenario.server],
     }  # fmt: skip

@@ -8,9 +8,10 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
+from fastflow.performance.serving.drafting import drafting_s
 from fastflow.performance.serving.host_launches import eager_s, graphs_of
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
-from fastflow.performance.serving.kv_cache import Cache, Room, room_of_fullest_stage
+from fastflow.performance.serving.kv_cache import Cache, Room
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overlap.tables import with_overlap
 from fastflow.performance.serving.passes.interpolate import interpolate_at
@@ -29,7 +30,15 @@ from fastflow.performance.serving.requests.lengths import (
 )
 from fastflow.performance.serving.requests.load import Loads
 from fastflow.performance.serving.slo import PERCENTILE
+from fastflow.performance.serving.streamed_weights import with_lower_tiers
 from fastflow.performance.serving.two_batches import with_two_batches
+from fastflow.performance.serving.weight_tiers import (
+    Demand,
+    Weights,
+    local_experts,
+    offloads,
+    weights_in_tiers,
+)
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
 from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
@@ -46,7 +55,6 @@ REQUESTS_OPEN = 1000
 """Requests of an open loop that are simulated at first."""
 MIN_REQUESTS_OPEN, MAX_REQUESTS_OPEN = 250, 65_536
 """Requests of each server of an open loop, at first and at most: until it is stationary."""
-MTP = "mtp"
 _MAX_REQUESTS = 4096  # at which tables end; beyond it times are extrapolated
 
 
@@ -84,10 +92,7 @@ class ServingScenario(NamedTuple):
     @property
     def longest_lengths(self) -> LongestLengths:
         """The longest lengths of requests, of a file or uniform [tokens]."""
-        lengths = longest_of(self.inputs)
-        if file_key(self.inputs):
-            return lengths
-        return LongestLengths(*(mean / (1.0 - 0.5 * self.loads.relative_range) for mean in lengths))
+        return _longest_lengths(self.inputs, self.loads.relative_range)
 
     @property
     def longest_request_cache(self) -> Floats:
@@ -112,6 +117,14 @@ class ServingScenario(NamedTuple):
         return self.isl + self.osl / 2.0
 
 
+def _longest_lengths(inputs: Inputs, relative_range: Floats) -> LongestLengths:
+    """Return the longest lengths of requests, of a file or uniform [tokens]."""
+    lengths = longest_of(inputs)
+    if file_key(inputs):
+        return lengths
+    return LongestLengths(*(mean / (1.0 - 0.5 * relative_range) for mean in lengths))
+
+
 def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> ServingScenario:
     """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`.
 
@@ -134,9 +147,17 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)
     stages = stages_of(inputs, layouts, _balancing_pass_s(points))
     capacity = passes.chip.dram.capacity[server]
-    room, cache = room_of_fullest_stage(
-        inputs, layouts, stages, passes.weights[server], capacity, isl + osl, encoder.weights
-    )
+    model = Weights(
+        layouts, stages, passes.weights[server], passes.expert_weights[server],
+        local_experts(inputs, layouts), capacity, isl + osl, encoder.weights,
+    )  # fmt: skip
+    if offloads(inputs).any():
+        lower = weights_in_tiers(inputs, model, _demand(points))
+        room, cache = model.room(inputs, lower)
+        passes, server = with_lower_tiers(inputs, model, passes, server, lower)
+        points = points._replace(passes=passes, server=server)
+    else:
+        room, cache = model.room(inputs)
     token_bytes = cache.of(isl + osl) / (isl + osl)  # of the whole request, a state of its own among them
     tokens = np.floor(np.maximum(room.caches, 0.0) / token_bytes).astype(np.int64)
     servers = _servers(points, tokens, stages)
@@ -309,6 +330,25 @@ def _concurrency(points: _Points) -> Floats:
     return np.where(is_pass, np.maximum(inputs["serve.batch"] / layouts.replicas, 1.0), requests)
 
 
+def _demand(points: _Points) -> Demand:
+    """Return the caches without which servers serve nothing: of a pass, or of the longest request."""
+    inputs, layouts, loads = points.inputs, points.layouts, points.loads
+    mode, mean = inputs["serve.mode"], loads.isl + loads.osl
+    of_pass = -(-inputs["serve.batch"] // (layouts.ranks * layouts.replicas))
+    context = np.where(inputs["serve.context"] > 0, inputs["serve.context"], loads.isl + loads.osl / 2.0)
+    # a server counts whole tokens of the mean request, and batches in flight share the cache
+    longest = np.ceil(_longest_lengths(inputs, loads.relative_range).both) + 1.0
+    decoded = -(-of_pass // layouts.slots) * layouts.slots
+    return Demand(
+        requests=np.select(
+            [mode == ONE_PREFILL, mode == ONE_DECODE],
+            [1.0 * of_pass, 1.0 * decoded],
+            longest * layouts.slots / mean,
+        ),
+        tokens=np.select([mode == ONE_PREFILL, mode == ONE_DECODE], [loads.isl, context], mean),
+    )
+
+
 def _intakes(inputs: Inputs) -> Intakes:
     """Return how requests get into iterations."""
     budget = inputs["server.max_num_batched_tokens"]
@@ -351,27 +391,6 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
             inputs["serve.num_speculative_tokens"] > 0, inputs["serve.mean_acceptance_length"], 1.0
         ),
         queries=inputs["serve.num_speculative_tokens"] + 1,
-        draft_s=_drafting_s(inputs, points.passes, server),
+        draft_s=drafting_s(inputs, points.passes, server),
         pipeline=Pipelines(np.minimum(layouts.slots, at_once), stages.widest, stages.last),
     )
-
-
-def _drafting_s(inputs: Inputs, passes: Passes, server: Ints) -> Floats:
-    """Return the time that draft tokens add to an iteration [s]: they are proposed one after the other.
-
-    A multi-token prediction module takes a layer and the head (DeepSeek-V3, arXiv:2412.19437, section 2.2),
-    a draft model its share of a pass of the model.
-    """
-    layers, head = passes.times.shared[server, 0], passes.times.head[server, 0]
-    module = layers / inputs["model.layers"] + head
-    draft_s = np.where(
-        inputs["serve.speculative_method"] == MTP, module, inputs["serve.draft_cost_ratio"] * (layers + head)
-    )
-    drafts = np.zeros(draft_s.size)  # a draft of a chip without links takes forever
-    np.multiply(
-        inputs["serve.num_speculative_tokens"],
-        draft_s,
-        out=drafts,
-        where=inputs["serve.num_speculative_tokens"] > 0,
-    )
-    return drafts

@@ -51,6 +51,7 @@ _LIMITERS = {
     "dram": "main memory",
     "network": "communication between devices",
     "launch": "kernel launches",
+    "weight_tiers": "weights from lower tiers of memory",
     "host": "the server's own work between steps",
 }
 
@@ -300,6 +301,9 @@ def _time(row: Mapping[str, Any]) -> Sheet:
     is_stalled = row.get("pipeline_stall_s", 0.0) > 0.0
     if is_stalled:
         others["pipeline_stall"] = "waits for the slowest stage, until it is done with the other batches"
+    if row.get("weight_read_s", 0.0) > 0.0:
+        read = quantity("weight_read_B", row["weight_read_B"])
+        others["weight_read"] = f"waits for {read} of weights from lower tiers of memory"
     kernels_s = total - sum(row[f"{name}_s"] for name in others)
     note = "of all pipeline stages, one after the other" if is_stalled else ""
     sheet.add_row("kernels", units.show(float(kernels_s), "s"), f"{kernels_s / total:.1%}", note)
@@ -319,6 +323,12 @@ _BESIDE = {
 }  # fmt: skip
 
 
+def _in_lower_tiers(row: Mapping[str, Any]) -> str:
+    """Return how many more weights are in lower tiers of memory, "" for none."""
+    offloaded = row.get("offloaded_B", 0.0)
+    return f"{quantity('offloaded_B', offloaded)} more in lower tiers" if offloaded > 0.0 else ""
+
+
 def _memory(row: Mapping[str, Any]) -> Sheet:
     sheet = new_sheet("Memory of a device", [("", False), ("memory", True), ("share", True), ("", False)])
     capacity, kv_capacity = row["dram_offered_B"], row["kv_cache_capacity_B"]
@@ -328,7 +338,7 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     if row["kv_state_B"] > 0.0:
         token += f", {quantity('kv_state_B', row['kv_state_B'])} of states per request"
     for label, size, note in (
-        ("weights", row["weight_B"], ""),
+        ("weights", row["weight_B"], _in_lower_tiers(row)),
         ("KV cache in use", row["kv_B"], f"{token}; capacity {quantity('kv_cache_capacity_B', kv_capacity)}"),
         *((name, row[f"{column}_B"], "") for name, column in _BESIDE.items() if row.get(f"{column}_B")),
     ):

@@ -68,9 +68,11 @@ class Passes(NamedTuple):
     parts: Mapping[str, Part]  # tokens, head, decode, prefill
     limiters: tuple[str, ...]  # names of the last axis of `Part.by`
     weights: Floats  # of a device that has all layers, by part of the model, (servers, parts) [B]
+    expert_weights: Floats  # of these, routed experts [B]
     chip: Chip  # of every server
     peak: Floats  # [flop/s], (servers,); NaN where a server has no times
     reason: ReasonColumn  # why a server has no times, (servers,)
+    reads: Floats  # of a device from lower tiers of memory in all layers, (servers, tokens) [B]
 
     def of_servers(self, rows: Ints) -> Passes:
         """Return the passes of some servers, in order."""
@@ -82,8 +84,9 @@ class Passes(NamedTuple):
                 overlap=times.overlap.of_servers(rows),
             ),
             parts=take(dict(self.parts), rows),
-            weights=self.weights[rows], chip=take(self.chip, rows), peak=self.peak[rows],
-            reason=take(self.reason, rows),
+            weights=self.weights[rows], expert_weights=self.expert_weights[rows],
+            chip=take(self.chip, rows), peak=self.peak[rows],
+            reason=take(self.reason, rows), reads=self.reads[rows],
         )  # fmt: skip
 
 

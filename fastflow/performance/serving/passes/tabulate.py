@@ -96,9 +96,11 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         parts={name: tables[name].part for name in PARTS} | {TOKENS_PART: layers},
         limiters=limiters_of(first.chip),
         weights=sum(tables[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
+        expert_weights=first.expert_weights,
         chip=first.chip,
         peak=first.peak,
         reason=first_reasons(servers.reason, *(table.reason for table in tables.values())),
+        reads=np.zeros(layers.time.shape),
     )
 
 

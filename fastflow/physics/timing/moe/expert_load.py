@@ -105,7 +105,7 @@ def _shuffles(experts: Ints) -> _Shuffles:
 
 
 @lean_kernel
-def _popularities(lowest: float, highest: float, exponent: float, out: Floats) -> None:
+def popularities(lowest: float, highest: float, exponent: float, out: Floats) -> None:
     """Write the midpoints of equal quantiles of a power law, the largest first."""
     power = 1.0 - exponent
     low, high = lowest**power, highest**power
@@ -273,7 +273,7 @@ def _compute_loads(routings: Routings, shuffles: _Shuffles) -> tuple[Ints, Float
         if routings.random[i]:
             _binomial_counts(routings.tokens[i], routings.topk[i] / experts, popularity)
         else:
-            _popularities(rarest, most, exponent, popularity)
+            popularities(rarest, most, exponent, popularity)
         draws = DRAWS if devices > 1 or in_groups else 1
         for number in range(draws):
             begin = shuffles.offset[i] + number * experts
