@@ -283,9 +283,11 @@ def test_times_and_rates_of_a_server(seed):
             ("per user", *of(row, "tokens_per_s_per_user")),
             ("prompt tokens", *of(row, "prefill_tokens_per_s")),
             ("requests", *of(row, "requests_per_s"), (7.5, "1/s")),
+            ("within serve.slo", *of(row, "goodput_per_s"), (row["goodput_per_s"] / row["requests_per_s"], "")),
             ("requests in flight", (row["running_requests"], ""), (row["max_concurrent_requests"], "")),
             ("", *of(row, "replicas")),
             ("requests waiting", (row["waiting_requests"], "")),
+            ("prompts in the cache", *of(row, "prefix_hit_rate", "tier_hit_rate")),
             ("preemptions", (row["preemptions"], "")),
         ],
     )

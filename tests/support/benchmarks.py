@@ -60,7 +60,7 @@ def run(isl, osl, concurrency=0, arrivals=None, figures=FIGURES, overrides=("ser
         *overrides, *texts, f"serve.isl={max(isl)}", f"serve.osl={max(osl)}", f"serve.concurrency={len(isl)}"
     )
     times = scenario.passes.times
-    tables = {name: getattr(times, name).tolist() for name in times._fields}
+    tables = {name: getattr(times, name).tolist() for name in times._fields if name != "overlap"}
     tables |= {name: tables[name][0] for name in _TABLES}
     columns = scenario.servers._asdict()
     columns |= columns["host"]._asdict() | columns["intake"]._asdict() | columns["graph"]._asdict()

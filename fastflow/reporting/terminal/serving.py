@@ -268,6 +268,9 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
                 notes += [f"of {quantity(name, rate)} that are sent"] if rate > 0.0 else []
                 notes += ["stationary"] if has_value(row, "stationary") and row["stationary"] else []
             sheet.add_row(label, quantity(name, row[name]), ", ".join(notes))
+    if has_value(row, "goodput_per_s"):
+        share = row["goodput_per_s"] / row["requests_per_s"]
+        sheet.add_row("  within serve.slo", quantity("goodput_per_s", row["goodput_per_s"]), f"{share:.1%}")
     max_text = f"the KV cache has room for {row['max_concurrent_requests']:,.0f}"
     sheet.add_row("requests in flight", f"{row['running_requests']:,.1f}", max_text)
     if replicas > 1:
@@ -275,9 +278,6 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
         sheet.add_row("", "", f"on {replicas:,} {kind}")
     if has_value(row, "waiting_requests"):
         sheet.add_row("requests waiting", f"{row['waiting_requests']:,.2f}", "to start")
-    if has_value(row, "goodput_per_s"):
-        share = row["goodput_per_s"] / row["requests_per_s"]
-        sheet.add_row("  within serve.slo", quantity("goodput_per_s", row["goodput_per_s"]), f"{share:.1%}")
     if has_value(row, "prefix_hit_rate"):
         read = f"of all tokens of prompts; {row['tier_hit_rate']:.1%} read from lower tiers"
         sheet.add_row("prompts in the cache", f"{row['prefix_hit_rate']:.1%}", read)

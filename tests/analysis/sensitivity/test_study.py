@@ -246,7 +246,7 @@ def test_shares_stay_within_the_whole(compose):
 
 
 def test_indices_of_the_engine_are_the_same_again(tmp_path):
-    asked = (*POINT, "sensitivity.samples=4416", "sensitivity.seed=3")
+    asked = (*POINT, "sensitivity.samples=4480", "sensitivity.seed=3")
     once, again = (
         fastflow.sensitivity(*asked, output=tmp_path / "a"),
         fastflow.sensitivity(*asked, "engine.jobs=1"),
@@ -267,7 +267,7 @@ def test_indices_of_the_engine_are_the_same_again(tmp_path):
         ("objective=tpot_s", r"objective=tpot_s \(from the overrides\) .*that this point has"),
         ("sensitivity.step=0", r"sensitivity\.step=0 .*above 0 and below 1"),
         ("sensitivity.samples=-1", r"sensitivity\.samples=-1 .*whole number from 0"),
-        ("sensitivity.samples=10", r"sensitivity\.samples=10 \(from the overrides\) .*at least 4,416 "),
+        ("sensitivity.samples=10", r"sensitivity\.samples=10 \(from the overrides\) .*at least 4,480 "),
         ("sensitivity.samples=4287", r"sensitivity\.samples=4287 "),
         ("sensitivity.strategy=some", r"sensitivity\.strategy=some .*one of best, fixed"),
         ("tech=n7,n5", r"tech=several values .*one point"),
@@ -386,7 +386,7 @@ def test_another_dataset_is_not_replaced(cli, tmp_path):
 def test_a_report_is_what_the_command_said(cli, tmp_path):
     """And a sensitivity takes the place of an earlier one."""
     fastflow.sensitivity("tech=n5", "mem=hbm3", output="mine")
-    code, out, _ = cli(command, *POINT, "sensitivity.samples=4416", "output=mine")
+    code, out, _ = cli(command, *POINT, "sensitivity.samples=4480", "output=mine")
     assert code == 0
     drawn = (tmp_path / "mine-sensitivity.svg").read_bytes()
     assert cli(report, "mine", "--figures", ".")[:2] == (0, out)
