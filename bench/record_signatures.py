@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -50,10 +51,32 @@ RUNS = {
             "serve.simulate=false,true",
         ),
     ),
+    "fleet, blocks": (
+        (
+            "serve=continuous",
+            "model=llama3_8b",
+            "system=dgx_h100",
+            "parallel.strategy=TP-2-d4",
+            "serve.trace=requests.csv",
+            "serve.tiers.host.capacity='1 GB'",
+        ),
+        (
+            "serve=disaggregated",
+            "model=llama3_8b",
+            "system=dgx_h100",
+            "parallel.strategy=TP-4",
+            "serve.prefill.devices=4",
+            "serve.trace=requests.csv",
+        ),
+    ),
     "layer, searched": (("model=gemm",), ("model=gemm", "model.training=true", "tech=n7,n5")),
     "layer, blocks": (("model=gemm", "chip=a100"), ("model=operator", "chip=a100")),
     "search": (("tech=n7", "parallel.strategy=d512", "starts=2", "steps=4"),),
 }
+
+
+REQUESTS = "arrival_time,isl,osl,session,think_time\n0,100,9,0,\n,200,9,0,1\n"
+"""The file `requests.csv` of runs with a trace."""
 
 
 def record(kind: str) -> list[tuple[str, list[Any]]]:
@@ -80,8 +103,12 @@ def record(kind: str) -> list[tuple[str, list[Any]]]:
                 calls.append((seconds, name, list(map(write_type, event.data["args"]))))
 
     event.register("numba:compile", Listener())
-    for overrides in RUNS[kind]:
-        (fastflow.search if kind == precompile.SEARCH else fastflow.evaluate)(*overrides)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        Path("requests.csv").write_text(REQUESTS)
+        for overrides in RUNS[kind]:
+            (fastflow.search if kind == precompile.SEARCH else fastflow.evaluate)(*overrides)
+        os.chdir("/")
     return [(name, signature) for _, name, signature in sorted(calls, key=lambda call: -call[0])]
 
 

@@ -26,6 +26,7 @@ from fastflow.core.jit.signatures import compile_for
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload import family_of, has_layer_runs
 from fastflow.physics.workload.request_lengths import SERVES
+from fastflow.physics.workload.request_trace import KEY as TRACE
 
 Call = tuple[str, list[Any]]
 """A kernel's name, and the types of its arguments."""
@@ -52,7 +53,7 @@ def on_compile(listener: Callable[[str, int, int], None]) -> None:
 def _kernel_list(inputs: Inputs) -> str:
     """Return the key of the list of kernels that a run needs, such as "transformer, blocks"."""
     model = "transformer" if has_layer_runs(inputs) else "network" if family_of(inputs).layers else "layer"
-    model = "server" if SERVES in inputs else model
+    model = "fleet" if TRACE in inputs else "server" if SERVES in inputs else model
     tiling = "blocks" if inputs["tiling.tiles"][0] == "blocks" else "searched"
     return f"{model}, {tiling}"
 
