@@ -16,6 +16,7 @@ from fastflow.performance.serving.passes.parts import Passes
 from fastflow.performance.serving.requests.load import trip_share
 from fastflow.performance.serving.simulator.run import simulate
 from tests.naive import serving as naive
+from tests.support.fleets import fleet_of_sessions, of_oracle, of_package
 from tests.support.servers import LOAD, PLAIN, loads, many_likely, realistic, servers, walk
 
 
@@ -30,7 +31,7 @@ def test_simulate_1000_requests(benchmark: BenchmarkFixture) -> None:
 
 def test_simulation_against_its_definition(benchmark: BenchmarkFixture) -> None:
     times, load = realistic(), {"concurrency": 32, "requests": 96, "osl": 256.0}
-    plain = {name: getattr(times, name).tolist() for name in times._fields}
+    plain = {name: getattr(times, name).tolist() for name in times._fields if name != "overlap"}
     tables = ("shared", "experts", "head", "decode", "prefill", "prefill_more")
     plain |= {name: plain[name][0] for name in tables}
 
@@ -42,6 +43,15 @@ def test_simulation_against_its_definition(benchmark: BenchmarkFixture) -> None:
     fast, slow = seconds(lambda: simulate(*arguments), oracle)
     benchmark.extra_info["ratio:definition_over_simulation"] = slow / fast * many
     benchmark.pedantic(simulate, arguments, rounds=5)
+
+
+def test_a_fleet_against_its_definition(benchmark: BenchmarkFixture) -> None:
+    """60 sessions of four turns on four servers with a tier below their caches."""
+    fleet = fleet_of_sessions(60, 4)
+    of_package(fleet)  # compiles
+    fast, slow = seconds(lambda: of_package(fleet), lambda: of_oracle(fleet))
+    benchmark.extra_info["ratio:definition_over_fleet"] = slow / fast
+    benchmark.pedantic(of_package, (fleet,), rounds=5)
 
 
 def test_fast_form_of_600_servers(benchmark: BenchmarkFixture) -> None:

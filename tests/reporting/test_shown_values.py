@@ -275,6 +275,7 @@ def test_times_and_rates_of_a_server(seed):
         ],
     )
     assert [cells[-1] for cells in rows_of(latencies)] == ["missed", "met", ""]
+    goodput = row["goodput_per_s"] / row["requests_per_s"]
     check_sheet(
         rates,
         [
@@ -283,7 +284,7 @@ def test_times_and_rates_of_a_server(seed):
             ("per user", *of(row, "tokens_per_s_per_user")),
             ("prompt tokens", *of(row, "prefill_tokens_per_s")),
             ("requests", *of(row, "requests_per_s"), (7.5, "1/s")),
-            ("within serve.slo", *of(row, "goodput_per_s"), (row["goodput_per_s"] / row["requests_per_s"], "")),
+            ("within serve.slo", *of(row, "goodput_per_s"), (goodput, "")),
             ("requests in flight", (row["running_requests"], ""), (row["max_concurrent_requests"], "")),
             ("", *of(row, "replicas")),
             ("requests waiting", (row["waiting_requests"], "")),

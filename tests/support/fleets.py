@@ -19,7 +19,7 @@ from tests.naive.autoscaling import BY_LATENCY, BY_QUEUE, BY_RATE, NEVER_SCALES
 from tests.naive.prefix_cache import PER_FLEET, PER_RANK, PER_SERVER, path_of, tokens_of
 from tests.naive.serving import compose
 from tests.performance.serving.simulator.test_run import TABLES, random_server, random_times
-from tests.support.servers import PLAIN, servers
+from tests.support.servers import PLAIN, realistic, servers
 
 ROUTERS = (
     "round_robin", "random", "least_loaded", "power_of_two", "hashing", "session_sticky", "prefix_aware",
@@ -81,6 +81,27 @@ def fleet_of(texts, *rows, servers=({},), scaling=({},), tiers=(), router=None, 
         "router": ROUTER | (router or {}),
         "block": block,
     }
+
+
+def fleet_of_sessions(sessions, turns):
+    """Return a fleet of four servers with realistic times, and sessions whose prompts grow turn by turn."""
+    random = np.random.default_rng(0)
+    nodes, rows = [], []
+    for session in range(sessions):
+        parent = -1
+        for turn in range(turns):
+            new, answer = (int(tokens) for tokens in random.integers((200, 50), (800, 150)))
+            nodes += [(parent, new), (len(nodes), answer)]
+            row = {"osl": answer, "text": len(nodes) - 2, "answer": len(nodes) - 1, "session": session}
+            row["sent"] = session / 4.0 if turn == 0 else float(random.exponential(5.0))
+            row["follower"] = len(rows) + 1 if turn < turns - 1 else -1
+            rows.append(row)
+            parent = len(nodes) - 1
+    tier = {"scope": PER_SERVER, "capacity": 200_000, "latency_s": 1e-4, "token_s": 2e-6}
+    return fleet_of(
+        texts_of(*nodes), *rows, servers=[{"capacity": 20_000, "mixes": True, "most": 64}] * 4, tiers=[tier],
+        router={"name": "session_sticky"}, block=16, times=realistic(),
+    )  # fmt: skip
 
 
 def by_column(rows, defaults):
