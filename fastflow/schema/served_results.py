@@ -142,6 +142,13 @@ SERVED: tuple[Column, ...] = (
         "1/s",
         "requests of serve.trace within both limits of serve.slo per second; null: no limit is set",
     ),
+    Column(
+        "classes",
+        "str",
+        "",
+        "of each class of service of serve.trace: requests, 50th and 99th percentiles of ttft_s, tpot_s and"
+        " e2e_s, and goodput_per_s, as JSON; null: the file has no classes",
+    ),
     Column("servers_on", "float", "", "servers that are on (serve.autoscale), mean over time"),
     Column("server_starts", "float", "", "how often servers were started (serve.autoscale)"),
     Column("replicas", "int", "", "number of servers that work independently"),

@@ -299,12 +299,18 @@ def test_time_memory_and_energy_of_a_server(seed):
     row = served(seed)
     _, _, time, memory = serving.served_sheets(row, NO_LIMITS)
     parts = {"communication": "exchange_s", "host": "serve_host_s", "pipeline stall": "pipeline_stall_s"}
-    kernels = TIME - sum(row[name] for name in parts.values())
+    kernels = TIME - sum(row[name] for name in (*parts.values(), "weight_read_s"))
     check_sheet(
         time,
         [
             ("kernels", (kernels, "s"), (kernels / TIME, "")),
             *((label, *of(row, name), share(row, name)) for label, name in parts.items()),
+            (
+                "weight read",
+                *of(row, "weight_read_s"),
+                share(row, "weight_read_s"),
+                *of(row, "weight_read_B"),
+            ),
             ("total", *of(row, "time_s")),
             ("", *of(row, "prefill_share")),
         ],
@@ -317,7 +323,7 @@ def test_time_memory_and_energy_of_a_server(seed):
     check_sheet(
         memory,
         [
-            ("weights", *of(row, "weight_B"), share(row, "weight_B", whole)),
+            ("weights", *of(row, "weight_B"), share(row, "weight_B", whole), *of(row, "offloaded_B")),
             (
                 "KV cache in use", *of(row, "kv_B"), share(row, "kv_B", whole),
                 *of(row, "kv_token_B", "kv_window_token_B", "kv_state_B", "kv_cache_capacity_B"),

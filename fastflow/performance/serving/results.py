@@ -13,7 +13,7 @@ from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
-from fastflow.performance.serving.fleet.metrics import FLEET
+from fastflow.performance.serving.fleet.metrics import CLASSES, FLEET
 from fastflow.performance.serving.fleet.predict import simulate_fleets
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
@@ -275,7 +275,10 @@ def continuous(scenario: ServingScenario) -> PhaseResults:
         )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
     reason = _refusals(scenario, refused, columns["requests_per_s"] * scenario.active)
-    columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
+    columns = {
+        name: column if column.dtype.kind == "U" else np.where(refused == TAKEN, column, np.nan)
+        for name, column in columns.items()
+    }
     return PhaseResults(_continuous_columns(scenario, columns), reason)
 
 
@@ -400,7 +403,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
 
 def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     """Return the columns of `SIMULATED`; times from sending on with the host's time, as in their means."""
-    columns = {name: metrics[name] for name in SIMULATED if name in metrics}
+    columns = {name: metrics[name] for name in (*SIMULATED, CLASSES) if name in metrics}
     for name in columns.keys() & {*_TTFT, *_E2E}:
         columns[name] = columns[name] + scenario.request_s
     for name in columns.keys() & {*_TPOT}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -105,7 +106,8 @@ def served_sheets(row: Mapping[str, Any], limits: Limits, rate: float = 0.0) -> 
 
     rate: of requests at random times [1/s], 0 if unknown.
     """
-    return latency_sheet(row, limits), _rates(row, rate), _time(row), _memory(row)
+    sheets = latency_sheet(row, limits), _rates(row, rate), _time(row), _memory(row)
+    return (*sheets[:1], *_classes(row), *sheets[1:])
 
 
 def stationarity_lines(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
@@ -284,6 +286,19 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
     if has_value(row, "preemptions"):
         sheet.add_row("preemptions", f"{row['preemptions']:,.0f}", "requests put back into the queue")
     return sheet
+
+
+def _classes(row: Mapping[str, Any]) -> Iterator[Sheet]:
+    """Yield the latencies of each class of service, where requests have classes."""
+    if not has_value(row, "classes") or not row["classes"]:
+        return
+    times = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p99_s")
+    names = [name.removesuffix("_s").replace("_p", " ") + "%" for name in times]
+    sheet = new_sheet("Classes of service", [("", False), *((name, True) for name in ("requests", *names))])
+    for name, of_class in json.loads(row["classes"]).items():
+        values = (quantity(time, of_class[time]) if time in of_class else "" for time in times)
+        sheet.add_row(name, f"{of_class['requests']:,}", *values)
+    yield sheet
 
 
 def _is_prefill(row: Mapping[str, Any]) -> bool:

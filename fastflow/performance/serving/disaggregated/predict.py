@@ -202,7 +202,10 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         refusals.add(i, overload(float(columns["requests_per_s"][i]), float(loads.rate[i])))
     for i in np.flatnonzero(refused == TOO_LONG).tolist():
         refusals.add(i, _refusal(scenario, prefill, i))
-    columns = {name: np.where(refused == TAKEN, column, np.nan) for name, column in columns.items()}
+    columns = {
+        name: column if column.dtype.kind == "U" else np.where(refused == TAKEN, column, np.nan)
+        for name, column in columns.items()
+    }
     return DisaggregatedResults(prefill, columns, first_reasons(refusals.column(), reason))
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Columns, Floats, Ints
+from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
+from fastflow.performance.serving.fleet.by_class import by_class
 from fastflow.performance.serving.fleet.members import Members
 from fastflow.performance.serving.fleet.requests import DECODE_POOL
 from fastflow.performance.serving.fleet.simulate import Simulated
@@ -24,6 +25,8 @@ from fastflow.performance.serving.slo import LIMITS
 
 FLEET = ("prefix_hit_rate", "tier_hit_rate", "goodput_per_s", "servers_on", "server_starts")
 """Columns of fleets alone."""
+CLASSES = "classes"
+"""The text of the classes of service."""
 
 
 class FleetMetrics(NamedTuple):
@@ -43,6 +46,7 @@ class FleetMetrics(NamedTuple):
     transfer_s: Floats  # to hand over the cache of a request, mean over requests [s]
     prefill_iterations: Floats  # of disaggregated servers
     decode_iterations: Floats
+    classes: Texts  # of each class of service, as `by_class` says
 
     @classmethod
     def empty(cls, points: int) -> FleetMetrics:
@@ -53,11 +57,12 @@ class FleetMetrics(NamedTuple):
             preemptions=floats[1], cache=floats[2], simulated=np.ones(points), prefix_hit_rate=floats[3],
             tier_hit_rate=floats[4], goodput_per_s=floats[5], servers_on=floats[6], server_starts=floats[7],
             transfer_s=floats[8], prefill_iterations=floats[9], decode_iterations=floats[10],
+            classes=np.full(points, "", dtype=object),
         )  # fmt: skip
 
     def columns(self) -> Columns:
         """Return its columns by name."""
-        return columns_of(self)
+        return columns_of(self._replace(classes=self.classes.astype(np.str_)))
 
 
 def fleet_metrics(
@@ -127,7 +132,9 @@ def _write(
     out.preemptions[point] = result.totals[:, PREEMPTIONS].sum()
     out.servers_on[point] = result.on_s.sum() / duration / scenario.layouts.slots[point]
     out.server_starts[point] = result.starts.sum() / scenario.layouts.slots[point]
-    out.goodput_per_s[point] = _within_limits(scenario, point, ended).sum() / duration
+    within = _within_limits(scenario, point, ended)
+    out.classes[point] = by_class(scenario, point, ended, within, duration)
+    out.goodput_per_s[point] = within.sum() / duration
     if not any(scenario.inputs[key][point] > 0.0 for key in LIMITS.values()):
         out.goodput_per_s[point] = np.nan
     return window

@@ -163,6 +163,23 @@ def test_pipelines_and_ranks_have_fleets_too(trace):
     assert frame["prefix_hit_rate"][0] > 0.5
 
 
+def test_classes_have_latencies_of_their_own(cli, tmp_path):
+    path, random = tmp_path / "classes.csv", np.random.default_rng(2)
+    lines = [f"{i / 40},{random.integers(500, 3000)},{1 + i % 3 * 40},{'ab'[i % 2]}" for i in range(300)]
+    path.write_text("\n".join(["arrival_time,isl,osl,class", *lines]), encoding="utf-8")
+    alone = (*SERVER[:-2], "system.devices=1", SERVER[-1], "serve=continuous", f"serve.trace={path}")
+    frame = fastflow.evaluate(*alone, "server.policy=mixed,priority", "serve.slo.ttft='2 s'")
+    usual, first = map(json.loads, frame["classes"])
+    assert {name: of["requests"] for name, of in first.items()} == {"a": 150, "b": 150}
+    assert first["a"]["ttft_p99_s"] < 0.7 * first["b"]["ttft_p99_s"]
+    assert first["a"]["ttft_p99_s"] < usual["a"]["ttft_p99_s"]
+    total = sum(of["goodput_per_s"] for of in first.values())
+    assert total == pytest.approx(frame["goodput_per_s"][1], **EXACT)
+    code, out, _ = cli(sweep, *alone, f"output={tmp_path / 'data'}")
+    assert code == 0
+    assert any(line.startswith("Classes of service") for line in out)
+
+
 def test_keys_without_effect_are_named(trace):
     alone = fastflow.evaluate(*FLEET, "serve.tiers.host.capacity='1 GB'", "router=random")
     assert {part.split(":")[0] for part in alone["no_effect"][0].split("; ")} == {
