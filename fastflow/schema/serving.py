@@ -32,7 +32,7 @@ def _tier(name: str, meaning: str) -> tuple[Column, ...]:
         nonnegative(
             f"{key}.capacity",
             "B",
-            f"memory of {meaning} for weights, and for texts of serve.trace: a device's share, or with"
+            f"capacity of {meaning} for weights, and for texts of serve.trace: a device's share, or with"
             " scope=fleet the whole; 0: none",
         ),
         positive(f"{key}.bandwidth", "B/s", f"bandwidth at which a device reads {meaning}"),

@@ -17,7 +17,6 @@ from fastflow.performance.serving.requests.lengths import REQUESTS, arrivals_of_
 from fastflow.performance.serving.requests.load import longest
 from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.performance.serving.slo import PERCENTILE, needs_requests, ordinal
-from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
@@ -206,11 +205,16 @@ def unused_arrival_lines(inputs: Mapping[str, Any]) -> Iterator[str]:
     if not _num_arrival_times(inputs) or _num_replayed(inputs):
         return
     needed = [] if inputs["serve.mode"] in _BATCHES else ["serve=continuous"]
-    needed += [
-        "serve.concurrency=0",
-        *(["serve.request_rate='0 1/s'"] if inputs["serve.request_rate"] > 0.0 else []),
-    ]
-    yield f"Times of arrival in {inputs[LENGTHS]} are not used: {' '.join(needed)} sends requests then"
+    needed += (
+        []
+        if TRACE in inputs
+        else [
+            "serve.concurrency=0",
+            *(["serve.request_rate='0 1/s'"] if inputs["serve.request_rate"] > 0.0 else []),
+        ]
+    )
+    file = inputs[file_key(inputs)]
+    yield f"Times of arrival in {file} are not used: {' '.join(needed)} sends requests then"
 
 
 def _num_arrival_times(inputs: Mapping[str, Any]) -> int:

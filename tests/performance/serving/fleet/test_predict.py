@@ -271,6 +271,12 @@ def test_the_screen_the_picture_and_the_trace_show_a_fleet(cli, trace, tmp_path)
     assert sum(event["ph"] == "b" for event in drawn) == 3 * 240
 
 
+def test_a_single_pass_has_the_mean_prompt_of_a_trace(cli, trace, tmp_path):
+    code, out, _ = cli(sweep, *SERVER, "serve=prefill", f"serve.trace={trace}", f"output={tmp_path / 'data'}")
+    assert code == 0
+    assert "are not used: serve=continuous sends requests then" in "\n".join(out)
+
+
 def test_generated_requests_are_served(cli, tmp_path):
     path = tmp_path / "chats.csv"
     code, out, _ = cli(requests, f"output={path}", "sessions=50", "rate='3 1/s'", "turns=3", "isl=300")
