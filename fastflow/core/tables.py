@@ -98,10 +98,14 @@ def take(columns: Rows, rows: Ints) -> Rows:
     """Return some rows of a column, or of every column of a (nested) table or mapping."""
     if isinstance(columns, np.ndarray):
         return columns[rows]  # type: ignore[return-value]
+    # most columns are arrays: no further call for them
     if isinstance(columns, dict):
-        return {name: take(column, rows) for name, column in columns.items()}  # type: ignore[return-value]
+        return {
+            name: column[rows] if type(column) is np.ndarray else take(column, rows)
+            for name, column in columns.items()
+        }  # type: ignore[return-value]
     if isinstance(columns, tuple):
-        parts = [take(column, rows) for column in columns]
+        parts = [column[rows] if type(column) is np.ndarray else take(column, rows) for column in columns]
         return columns._make(parts) if hasattr(columns, "_make") else tuple(parts)  # type: ignore[return-value]
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
 
