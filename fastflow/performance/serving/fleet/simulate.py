@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastflow.core.errors import CompositionError
 from fastflow.core.jit import inlined_kernel, kernel, lean_kernel
 from fastflow.core.jit.dispatcher import Kernel
 from fastflow.core.tables import Floats, Ints
@@ -41,7 +42,7 @@ from fastflow.performance.serving.fleet.timeline import (
     take_samples,
     timeline_of,
 )
-from fastflow.performance.serving.fleet.view import View
+from fastflow.performance.serving.fleet.view import View, is_choice
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LONG
@@ -52,7 +53,7 @@ from fastflow.schema.routing import KEY, Limits, Router
 from fastflow.schema.scheduling import KEY as POLICY
 from fastflow.schema.scheduling import Policy
 
-_DONE, _FULL, _STALLED = range(3)
+_DONE, _FULL, _STALLED, _LOST = range(4)
 
 
 class Simulated(NamedTuple):
@@ -104,6 +105,10 @@ def simulate(
         if status != _FULL:
             break
         fleet = _with_longer_queues(fleet)
+    if status == _LOST:
+        raise CompositionError(
+            f"{KEY}={router.name}: its function returns a rank that is none of view.choices"
+        )
     refused = STALLED if status == _STALLED else TAKEN
     return _result(refused, fleet, log, samples)
 
@@ -162,20 +167,9 @@ def _simulation(router: Router, policy: Policy | None) -> Callable[..., int]:
         number: int,
     ) -> int:
         return _run(
-            times,
-            servers,
-            members,
-            scaling,
-            fleet,
-            caches,
-            log,
-            samples,
-            limits,
-            number,
-            route,
-            schedule,
+            times, servers, members, scaling, fleet, caches, log, samples, limits, number, route, schedule,
             in_order,
-        )
+        )  # fmt: skip
 
     return run
 
@@ -217,7 +211,7 @@ def _run(
 ) -> int:
     """Run a fleet until all of its requests have ended, or a queue is full.
 
-    Returns _DONE, _FULL or _STALLED.
+    Returns _DONE, _FULL, _STALLED, or _LOST where the router chooses a rank that is no choice.
     """
     trace, served, arrivals = log
     plans, states, pools = fleet.plans, fleet.servers, fleet.pools
@@ -235,6 +229,8 @@ def _run(
                 break
             request = pools.first[pool]
             target = route(view, limits, number, request, now)
+            if not is_choice(view, target):
+                return _LOST
             batch = batch_of(servers, target // ranks, False)
             if not has_room(fleet, target // ranks, target % ranks):
                 return _FULL

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastflow.core.errors import InputError
 from fastflow.performance.serving.requests import load
 from fastflow.performance.serving.requests.load import ROUTES, TAKEN, TOO_LONG
 from fastflow.performance.serving.simulator.fast_forward import CACHE, ITERATIONS, PREEMPTIONS, WITH_PREFILL
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.serving.simulator.run import simulate
+from fastflow.schema.routing import ROUTERS, Router
 from fastflow.schema.scheduling import POLICIES
 from tests.naive import routing
 from tests.naive.prefix_cache import PER_FLEET, PER_RANK, PER_SERVER
@@ -64,6 +66,18 @@ def check(fleet, policy=None, definition=compose):
 @given(st.integers(0, 2**32))
 def test_simulation_agrees_with_its_definition(seed):
     check(random_fleet(np.random.default_rng(seed)))
+
+
+@pytest.mark.long
+def test_a_router_that_leaves_the_fleet_is_one_line(monkeypatch):
+    """Its function is compiled: nothing else would keep it from memory that is none of its own."""
+    lost = Router("lost", lambda view, limits, request, now: 10**6)
+    monkeypatch.setitem(ROUTERS._things, "lost", lost)
+    fleet = random_fleet(np.random.default_rng(0))
+    with pytest.raises(
+        InputError, match=r"^router\.policy=lost: its function returns a rank that is none of"
+    ):
+        of_package(fleet | {"router": fleet["router"] | {"name": "lost"}})
 
 
 @cases(40)
