@@ -39,6 +39,7 @@ LOADS = {
     "serve.concurrency": "requests at a time",
     "serve.request_rate": "requests a second",
     "serve.batch": "sequences of the pass",
+    "serve.trace_speed": "speed of the trace",
 }
 """Inputs that set the load of a server: a line runs through their values."""
 _TITLES = {
