@@ -118,6 +118,19 @@ def capacity_of_tiers(inputs: Inputs, devices: Ints) -> Floats:
     return np.array(shares)
 
 
+def room_beside_weights(inputs: Inputs, stored: Floats, devices: Ints) -> Floats:
+    """Return a device's share of every tier that weights leave [B], (tiers, points).
+
+    stored: weights of a device in all tiers, which fill them from the first one on [B]; devices: of a server.
+    """
+    left, rooms = stored.copy(), []
+    for capacity in capacity_of_tiers(inputs, devices):
+        taken = np.minimum(left, capacity)
+        left = left - taken
+        rooms.append(capacity - taken)
+    return np.array(rooms)
+
+
 def reads_of(inputs: Inputs, stored: Floats, devices: Ints) -> Reads:
     """Return how a device reads its weights from lower tiers, (points,); stored: by all of them [B].
 

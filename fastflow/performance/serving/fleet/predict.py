@@ -25,6 +25,7 @@ from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.load import TAKEN
 from fastflow.performance.serving.scenario import ServingScenario
+from fastflow.performance.serving.weight_tiers import room_beside_weights
 from fastflow.schema.routing import KEY as ROUTER
 from fastflow.schema.routing import LIMITS, ROUTERS, Limits
 from fastflow.schema.scheduling import POLICIES
@@ -201,14 +202,17 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
         PER_FLEET: 1.0 / float(layouts.tensor[point] * slots),
     }
     through = str(inputs["serve.tiers.write"][point]) == THROUGH
+    one = np.array([point])
+    devices = take(layouts.devices, one)
+    rooms = room_beside_weights(take(dict(inputs), one), take(scenario.room.lower, one), devices)[:, 0]
     rows = []
-    for name in TIERS:
-        capacity, bandwidth, latency, scope = (
-            inputs[f"serve.tiers.{name}.{field}"][point]
-            for field in ("capacity", "bandwidth", "latency", "scope")
+    for name, room in zip(TIERS, rooms.tolist(), strict=True):
+        bandwidth, latency, scope = (
+            inputs[f"serve.tiers.{name}.{field}"][point] for field in ("bandwidth", "latency", "scope")
         )
         number = _SCOPES[str(scope)]
-        tokens = int(min(float(capacity) * of_scope[number] / token_bytes, _MOST_TOKENS))
+        capacity = room * int(devices[0]) if number == PER_FLEET else room
+        tokens = int(min(capacity * of_scope[number] / token_bytes, _MOST_TOKENS))
         if tokens > 0:
             rows.append((number, tokens, through, float(latency), token_bytes / float(bandwidth)))
     columns = [np.array([row[i] for row in rows]) for i in range(5)]

@@ -98,6 +98,15 @@ def test_tiers_keep_what_the_devices_evict(trace):
     assert slow["ttft_s"][0] > frame["ttft_s"][1]
 
 
+def test_weights_leave_less_of_a_tier_for_texts(trace):
+    keys = (*FLEET, f"serve.trace={trace}", "router=session_sticky", "server.gpu_memory_utilization=0.2")
+    keys += ("server.cpu_offload='2 GB'", "serve.tiers.host.scope=rank,server,fleet")
+    small, large = (fastflow.evaluate(*keys, f"serve.tiers.host.capacity='{n} GB'") for n in (2.01, 12))
+    assert (small["offloaded_B"] == 2e9).all()
+    assert (small["tier_hit_rate"][:2] < 0.02).all()
+    assert (large["tier_hit_rate"] > 0.1).all()
+
+
 def test_a_store_of_the_fleet_helps_routers_that_do_not_know_sessions(trace):
     keys = (*FLEET, f"serve.trace={trace}", "serve.tiers.remote.capacity='2 TB'", "serve.tiers.write=through")
     frame = fastflow.evaluate(*keys, "serve.tiers.remote.scope=rank,fleet")
