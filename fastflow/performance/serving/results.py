@@ -14,7 +14,7 @@ from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
 from fastflow.performance.serving.fleet.metrics import CLASSES, FLEET
-from fastflow.performance.serving.fleet.predict import simulate_fleets
+from fastflow.performance.serving.fleet.predict import simulate_fleets, too_large
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.memory_columns import memory_columns, read_s, tier_columns
@@ -24,7 +24,7 @@ from fastflow.performance.serving.overload import OVERLOAD, overload
 from fastflow.performance.serving.passes.captured_graphs import captured_sizes
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.policy import simulated_policies
-from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LONG
+from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LARGE, TOO_LONG
 from fastflow.performance.serving.scenario import (
     CONTINUOUS,
     DISAGGREGATED,
@@ -338,6 +338,8 @@ def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> Reas
     for i in np.flatnonzero(refused != TAKEN).tolist():
         if refused[i] == TOO_LONG:
             reason.add(i, _cache_shortage(scenario, i, float(scenario.longest_request_cache[i])))
+        elif refused[i] == TOO_LARGE:
+            reason.add(i, too_large(scenario, i))
         elif refused[i] == STALLED:
             reason.add(i, stalled(policy=str(scenario.inputs[POLICY][i])))
         else:

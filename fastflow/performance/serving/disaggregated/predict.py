@@ -23,12 +23,13 @@ from fastflow.performance.serving.fleet.predict import (
     Handover,
     run_split_fleet,
     simulate_split_fleets,
+    too_large,
 )
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.performance.serving.method import predict_requests
 from fastflow.performance.serving.overload import overload
-from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.requests.load import TAKEN, TOO_LARGE, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
@@ -200,6 +201,8 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
     refusals = Reasons(sending_s.size)
     for i in np.flatnonzero(refused == TOO_MANY).tolist():
         refusals.add(i, overload(float(columns["requests_per_s"][i]), float(loads.rate[i])))
+    for i in np.flatnonzero(refused == TOO_LARGE).tolist():
+        refusals.add(i, too_large(scenario, i))
     for i in np.flatnonzero(refused == TOO_LONG).tolist():
         refusals.add(i, _refusal(scenario, prefill, i))
     columns = {

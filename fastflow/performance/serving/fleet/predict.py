@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastflow.core.reasons.codes import Code, Reason, rejected
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, map_columns, take
 from fastflow.performance.serving.fleet.members import (
     BY_LATENCY,
@@ -26,6 +27,8 @@ from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.load import TAKEN
 from fastflow.performance.serving.scenario import ServingScenario
 from fastflow.performance.serving.weight_tiers import room_beside_weights
+from fastflow.physics.workload.request_trace import KEY as TRACE
+from fastflow.physics.workload.request_trace import read_trace
 from fastflow.schema.routing import KEY as ROUTER
 from fastflow.schema.routing import LIMITS, ROUTERS, Limits
 from fastflow.schema.scheduling import POLICIES
@@ -88,6 +91,13 @@ def simulate_split_fleets(
         if run.result.refused == TAKEN:
             split_metrics(decode, point, run.trace, run.members, run.result, bool(streams[point]), metrics)
     return metrics.columns()
+
+
+def too_large(scenario: ServingScenario, point: int) -> Reason:
+    """Say that a point's fleet has too many servers for the requests of its trace."""
+    requests = read_trace(str(scenario.inputs[TRACE][point])).isl.size
+    allowed = "fewer requests, or fewer servers: the tables of their caches exceed 6 GiB"
+    return rejected(Code.LOAD, "serve.num_requests", requests, allowed)
 
 
 def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:

@@ -34,6 +34,7 @@ from fastflow.performance.serving.fleet.state import (
     idle_fleet,
     no_arrivals,
     not_served,
+    size_of_stores,
 )
 from fastflow.performance.serving.fleet.timeline import (
     Samples,
@@ -45,7 +46,7 @@ from fastflow.performance.serving.fleet.timeline import (
 from fastflow.performance.serving.fleet.view import View, is_choice
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LONG
+from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LARGE, TOO_LONG
 from fastflow.performance.serving.simulator.policies import built_in as built_in_policies
 from fastflow.performance.serving.simulator.run import uncompilable
 from fastflow.performance.serving.simulator.scheduler import Requests, batch_of
@@ -53,13 +54,15 @@ from fastflow.schema.routing import KEY, Limits, Router
 from fastflow.schema.scheduling import KEY as POLICY
 from fastflow.schema.scheduling import Policy
 
+MAX_BYTES = 6 * 1024**3
+"""Most memory of the tables of stores, of which each thread has its own: a machine may have 24 GiB."""
 _DONE, _FULL, _STALLED, _LOST = range(4)
 
 
 class Simulated(NamedTuple):
     """A simulated fleet: requests are (requests,), totals (servers, TOTALS)."""
 
-    refused: int  # TAKEN, or why there is no result: TOO_LONG, STALLED
+    refused: int  # TAKEN, or why there is no result: TOO_LONG, TOO_LARGE, STALLED
     requests: Requests
     served: Served
     totals: Floats  # of `simulator.fast_forward`
@@ -92,6 +95,8 @@ def simulate(
     samples = no_samples(1 + tiers.scope.size, float(trace.sent[log.arrivals.order].max(initial=0.0)))
     if _is_too_long(servers, members, trace):
         return _result(TOO_LONG, fleet, log, samples)
+    if size_of_stores(servers, texts, tiers) > MAX_BYTES:
+        return _result(TOO_LARGE, fleet, log, samples)
     caches = Caches(texts, empty_stores(servers, texts, tiers), block)
     run, number = _simulation(router, policy), built_in.number_of(router)
     while True:

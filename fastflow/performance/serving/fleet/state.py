@@ -189,6 +189,14 @@ def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trac
     )  # fmt: skip
 
 
+def size_of_stores(servers: Servers, texts: Texts, tiers: Tiers) -> int:
+    """Return the bytes of the tables of stores [B]: a row for each node, a column for each store."""
+    number, ranks = servers.times.size, int(servers.ranks.max())
+    of_scope = {PER_RANK: number * ranks, PER_SERVER: number, PER_FLEET: 1}
+    stores = number * ranks + sum(of_scope[scope] for scope in tiers.scope.tolist())
+    return 12 * texts.parent.size * stores
+
+
 def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
     """Return the stores of all tiers, without texts."""
     number, ranks = servers.times.size, int(servers.ranks.max())

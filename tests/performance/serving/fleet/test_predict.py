@@ -9,7 +9,7 @@ import fastflow
 from fastflow.cli.commands.requests import main as requests
 from fastflow.cli.commands.sweep import main as sweep
 from fastflow.core.errors import InputError
-from fastflow.performance.serving.fleet import state
+from fastflow.performance.serving.fleet import simulate, state
 from fastflow.performance.serving.fleet.timeline import MAX_SAMPLES
 from fastflow.performance.serving.predict import run_fleet_of
 from tests.conftest import columns_of
@@ -230,6 +230,15 @@ def test_a_request_too_long_for_the_cache_and_too_many_requests_are_reasons(tmp_
     assert "cache" in frame["reason"][0]
     frame = fastflow.evaluate(*FLEET, f"serve.trace={trace}", "serve.num_requests=1000")
     assert "240 requests of serve.trace" in frame["reason"][0]
+
+
+def test_a_fleet_beyond_the_memory_of_this_machine_is_a_reason(monkeypatch, trace):
+    monkeypatch.setattr(simulate, "MAX_BYTES", 10_000)
+    for mode in ("serve=continuous", "serve=disaggregated"):
+        keys = (*SERVER, mode, f"serve.trace={trace}", "serve.prefill.devices=2")
+        frame = fastflow.evaluate(*keys[: None if "disaggregated" in mode else -1])
+        assert frame["feasible"].tolist() == [False]
+        assert frame["reason"][0].startswith("serve.num_requests=240 is invalid: expected fewer requests")
 
 
 def test_queues_grow_where_many_wait(monkeypatch):
