@@ -212,9 +212,10 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
         PER_FLEET: 1.0 / float(layouts.tensor[point] * slots),
     }
     through = str(inputs["serve.tiers.write"][point]) == THROUGH
-    one = np.array([point])
-    devices = take(layouts.devices, one)
-    rooms = room_beside_weights(take(dict(inputs), one), take(scenario.room.lower, one), devices)[:, 0]
+    rows_of_point = np.array([point])
+    devices = take(layouts.devices, rows_of_point)
+    of_point, stored = take(dict(inputs), rows_of_point), take(scenario.room.lower, rows_of_point)
+    rooms = room_beside_weights(of_point, stored, devices)[:, 0]
     rows = []
     for name, room in zip(TIERS, rooms.tolist(), strict=True):
         bandwidth, latency, scope = (
