@@ -39,10 +39,8 @@ def _name(process: int, name: str) -> Event:
 def _requests(run: FleetRun) -> Iterator[Event]:
     """Yield two bars for each request: until its first token, and until its end."""
     requests, served, count = run.result.requests, run.result.served, run.trace.isl.size
-    ranks = int(served.rank.max(initial=0)) + 1
-    stride = max(1, -(-ranks // run.members.pool.size))
     for i in np.argsort(served.arrived, kind="stable")[:MAX_REQUESTS].tolist():
-        process, track = int(served.rank[i]) // stride + 1, i
+        process, track = int(served.rank[i]) // run.ranks + 1, i
         about = {
             "request": i % count, "prompt": int(requests.isl[i]), "answer": int(requests.osl[i]),
             "cached": int(served.cached[i]), "read": int(served.read[i]),

@@ -102,7 +102,7 @@ SERVING: tuple[Column, ...] = (
     nonnegative(
         AUTOSCALE["start_time"],
         "s",
-        "time until a server takes requests, beside that of its weights: process, libraries, captured graphs",
+        "time until a server takes requests, beyond that of its weights: process, libraries, captured graphs",
     ),
     text(
         AUTOSCALE["weights_from"],

@@ -118,17 +118,22 @@ def capacity_of_tiers(inputs: Inputs, devices: Ints) -> Floats:
     return np.array(shares)
 
 
-def room_beside_weights(inputs: Inputs, stored: Floats, devices: Ints) -> Floats:
+def room_after_weights(inputs: Inputs, stored: Floats, devices: Ints) -> Floats:
     """Return a device's share of every tier that weights leave [B], (tiers, points).
 
-    stored: weights of a device in all tiers, which fill them from the first one on [B]; devices: of a server.
+    stored: weights of a device in all tiers [B]; devices: of a server.
     """
-    left, rooms = stored.copy(), []
-    for capacity in capacity_of_tiers(inputs, devices):
-        taken = np.minimum(left, capacity)
-        left = left - taken
-        rooms.append(capacity - taken)
-    return np.array(rooms)
+    capacity = capacity_of_tiers(inputs, devices)
+    return capacity - _filled(capacity, stored)
+
+
+def _filled(capacity: Floats, stored: Floats) -> Floats:
+    """Return what weights take of every tier [B], (tiers, points): the first one is filled first.
+
+    capacity: a device's share of every tier [B], (tiers, points); stored: weights in all of them [B].
+    """
+    before = np.cumsum(capacity, axis=0) - capacity
+    return np.clip(stored - before, 0.0, capacity)
 
 
 def reads_of(inputs: Inputs, stored: Floats, devices: Ints) -> Reads:
@@ -136,11 +141,9 @@ def reads_of(inputs: Inputs, stored: Floats, devices: Ints) -> Reads:
 
     devices: of a server.
     """
-    left, seconds, latency = stored.copy(), np.zeros(stored.size), np.zeros(stored.size)
+    seconds, latency = np.zeros((2, stored.size))
     total = np.where(stored > 0.0, stored, 1.0)
-    for name, capacity in zip(TIERS, capacity_of_tiers(inputs, devices), strict=True):
-        taken = np.minimum(left, capacity)
-        left = left - taken
+    for name, taken in zip(TIERS, _filled(capacity_of_tiers(inputs, devices), stored), strict=True):
         tier_s = taken / total / inputs[f"serve.tiers.{name}.bandwidth"]
         seconds = np.maximum(seconds, tier_s)
         latency = np.maximum(latency, np.where(taken > 0.0, inputs[f"serve.tiers.{name}.latency"], 0.0))

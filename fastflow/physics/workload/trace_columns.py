@@ -85,7 +85,7 @@ class TraceColumns:
         if not self._parents:
             return requests
         sessions = _roots(requests.session, np.concatenate(self._parents))
-        # a chat may go on in two ways, so turns have the order of their arrivals
+        # a chat may branch, so turns have the order of their arrivals
         return requests._replace(session=sessions, turn=np.full_like(requests.turn, NONE))
 
     def block_tokens(self) -> int:

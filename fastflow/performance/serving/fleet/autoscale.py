@@ -63,6 +63,12 @@ def activate(members: Members, servers: ServerStates, pool: int, number: int, no
 
 
 @inlined_kernel
+def has_requests(in_flight: Ints, ranks: int, server: int) -> bool:
+    """Say whether a server has requests in flight; in_flight: of each rank, ranks: of each server."""
+    return bool(in_flight[server * ranks : (server + 1) * ranks].sum() > 0)
+
+
+@inlined_kernel
 def turn_off(
     servers: ServerStates, stores: Stores, texts: Texts, ranks: int, server: int, now: float
 ) -> None:
@@ -97,7 +103,7 @@ def _deactivate(
             turn_off(servers, stores, texts, ranks, starting, now)
         elif last >= 0:
             servers.state[last] = DRAINING
-            if in_flight[last * ranks : (last + 1) * ranks].sum() == 0:
+            if not has_requests(in_flight, ranks, last):
                 turn_off(servers, stores, texts, ranks, last, now)
 
 

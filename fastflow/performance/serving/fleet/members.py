@@ -9,7 +9,7 @@ import numpy as np
 from fastflow.core.tables import Floats, Ints
 
 NEVER_SCALES, BY_QUEUE, BY_RATE, BY_LATENCY = range(4)
-"""What a pool scales by (`scaling`)."""
+"""What a pool scales by (`autoscale`)."""
 OFF, STARTING, OPEN, DRAINING = range(4)
 """States of a server: a draining one takes no further requests, and is off when its last one has ended."""
 
@@ -28,9 +28,7 @@ class Scaling(NamedTuple):
     """How the pools of servers scale; (pools,)."""
 
     kind: Ints
-    target: (
-        Floats  # of each server: requests in flight, requests a second, or the time to the first token [s]
-    )
+    target: Floats  # for a server: requests in flight, requests a second, or first tokens' time [s]
     interval_s: Floats  # between decisions [s]
     least: Ints  # servers
     most: Ints

@@ -81,9 +81,6 @@ def fleet_metrics(
     ranks = servers * scenario.servers.ranks[point]
     out.prefill_share[point] = totals[WITH_PREFILL] / max(totals[ITERATIONS], 1.0)
     out.cache[point] = totals[CACHE] / (window.end * ranks * scenario.servers.capacity[point])
-    prompts = trace.isl.sum()
-    out.prefix_hit_rate[point] = served.cached.sum() / prompts
-    out.tier_hit_rate[point] = served.read.sum() / prompts
 
 
 def split_metrics(
@@ -117,9 +114,6 @@ def split_metrics(
     last = int(np.flatnonzero(decoding)[0])
     sends_s = members.handover_latency_s[last] + served.handed * members.handover_token_s[last]
     out.transfer_s[point] = np.where(served.handed > 0, sends_s, 0.0)[count:].mean()
-    prompts = trace.isl.sum()
-    out.prefix_hit_rate[point] = served.cached[:count].sum() / prompts
-    out.tier_hit_rate[point] = served.read[:count].sum() / prompts
 
 
 def _write(
@@ -132,6 +126,10 @@ def _write(
     out.preemptions[point] = result.totals[:, PREEMPTIONS].sum()
     out.servers_on[point] = result.on_s.sum() / duration / scenario.layouts.slots[point]
     out.server_starts[point] = result.starts.sum() / scenario.layouts.slots[point]
+    count, served = ended.osl.size, result.served  # the first ones compute the prompts
+    prompts = result.requests.isl[:count].sum()
+    out.prefix_hit_rate[point] = served.cached[:count].sum() / prompts
+    out.tier_hit_rate[point] = served.read[:count].sum() / prompts
     within = _within_limits(scenario, point, ended)
     out.classes[point] = by_class(scenario, point, ended, within, duration)
     out.goodput_per_s[point] = within.sum() / duration

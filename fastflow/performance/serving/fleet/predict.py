@@ -19,16 +19,14 @@ from fastflow.performance.serving.fleet.members import (
 )
 from fastflow.performance.serving.fleet.metrics import FleetMetrics, fleet_metrics, split_metrics
 from fastflow.performance.serving.fleet.requests import DECODE_POOL, PREFILL_POOL, in_two_legs, requests_of
-from fastflow.performance.serving.fleet.simulate import Simulated, simulate
+from fastflow.performance.serving.fleet.simulate import MAX_BYTES, Simulated, simulate
 from fastflow.performance.serving.fleet.state import PER_FLEET, PER_RANK, PER_SERVER, Texts, Tiers, Trace
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.load import TAKEN
 from fastflow.performance.serving.scenario import ServingScenario
-from fastflow.performance.serving.weight_tiers import room_beside_weights
-from fastflow.physics.workload.request_trace import KEY as TRACE
-from fastflow.physics.workload.request_trace import read_trace
+from fastflow.performance.serving.weight_tiers import room_after_weights
 from fastflow.schema.routing import KEY as ROUTER
 from fastflow.schema.routing import LIMITS, ROUTERS, Limits
 from fastflow.schema.scheduling import POLICIES
@@ -52,6 +50,7 @@ class FleetRun(NamedTuple):
     trace: Trace  # as it was sent
     members: Members
     result: Simulated  # of disaggregated servers, with two requests for each: the first half prefills
+    ranks: int  # of each server, as ranks of the fleet are numbered
     is_split: bool
 
 
@@ -95,9 +94,8 @@ def simulate_split_fleets(
 
 def too_large(scenario: ServingScenario, point: int) -> Reason:
     """Say that a point's fleet has too many servers for the requests of its trace."""
-    requests = read_trace(str(scenario.inputs[TRACE][point])).isl.size
-    allowed = "fewer requests, or fewer servers: the tables of their caches exceed 6 GiB"
-    return rejected(Code.LOAD, "serve.num_requests", requests, allowed)
+    allowed = f"fewer requests, or fewer servers: tables of their caches exceed {MAX_BYTES / 1024**3:g} GiB"
+    return rejected(Code.LOAD, "serve.num_requests", int(scenario.requests[point]), allowed)
 
 
 def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
@@ -107,7 +105,7 @@ def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
     pool = _pool(scenario, point, PREFILL_POOL, none)
     times = scenario.passes.times
     result = _simulate((times, times), [pool], trace, texts, scenario, point)
-    return FleetRun(trace, pool.members, result, is_split=False)
+    return FleetRun(trace, pool.members, result, int(pool.servers.ranks.max()), is_split=False)
 
 
 def run_split_fleet(
@@ -123,7 +121,8 @@ def run_split_fleet(
     tables = prefill.passes.times, decode.passes.times
     result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
     members: Members = map_columns(_joined, *(pool.members for pool in pools))
-    return FleetRun(trace, members, result, is_split=True)
+    ranks = max(int(pool.servers.ranks.max()) for pool in pools)
+    return FleetRun(trace, members, result, ranks, is_split=True)
 
 
 def _simulate(
@@ -215,7 +214,7 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
     rows_of_point = np.array([point])
     devices = take(layouts.devices, rows_of_point)
     of_point, stored = take(dict(inputs), rows_of_point), take(scenario.room.lower, rows_of_point)
-    rooms = room_beside_weights(of_point, stored, devices)[:, 0]
+    rooms = room_after_weights(of_point, stored, devices)[:, 0]
     rows = []
     for name, room in zip(TIERS, rooms.tolist(), strict=True):
         bandwidth, latency, scope = (

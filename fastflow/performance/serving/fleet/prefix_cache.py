@@ -45,6 +45,14 @@ def _append(stores: Stores, store: int, node: int) -> None:
 
 
 @inlined_kernel
+def _drop(stores: Stores, store: int, tokens: Ints, node: int) -> None:
+    """Take an idle node out of its store."""
+    _unlink(stores, store, node)
+    stores.uses[node, store] = ABSENT
+    stores.idle[store] -= tokens[node]
+
+
+@inlined_kernel
 def keep(stores: Stores, store: int, tokens: Ints, node: int) -> None:
     """Make a node the most recently used one of a store, where no running request uses it."""
     uses = stores.uses[node, store]
@@ -78,9 +86,7 @@ def evict(stores: Stores, texts: Texts, rank: int, used: float) -> None:
         room = stores.capacity[store] - (used if tier == 0 else 0.0) + TOLERANCE
         while stores.idle[store] > room and stores.oldest[store] != NONE:
             node = stores.oldest[store]
-            _unlink(stores, store, node)
-            stores.uses[node, store] = ABSENT
-            stores.idle[store] -= texts.tokens[node]
+            _drop(stores, store, texts.tokens, node)
             if tier + 1 < stores.through.size and not stores.through[tier + 1]:
                 put(stores, tier + 1, rank, texts.tokens, node)
 
@@ -92,9 +98,7 @@ def clear(stores: Stores, texts: Texts, rank: int) -> None:
         store = stores.of[tier, rank]
         while not stores.is_shared[tier] and stores.oldest[store] != NONE:
             node = stores.oldest[store]
-            _unlink(stores, store, node)
-            stores.uses[node, store] = ABSENT
-            stores.idle[store] -= texts.tokens[node]
+            _drop(stores, store, texts.tokens, node)
 
 
 @inlined_kernel

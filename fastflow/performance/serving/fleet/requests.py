@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastflow.core.tables import Floats, Inputs, Ints, take
-from fastflow.performance.serving.fleet.state import NONE, Texts, Trace
+from fastflow.core.tables import Floats, Inputs, take
+from fastflow.performance.serving.fleet.state import NONE, Texts, Trace, is_follower
 from fastflow.physics.workload.prompt_texts import prompt_texts
 from fastflow.physics.workload.request_order import RequestTrace
 from fastflow.physics.workload.request_trace import KEY as TRACE
@@ -27,15 +27,8 @@ def requests_of(inputs: Inputs, point: int) -> tuple[Trace, Texts]:
     if 0 < requests < trace.isl.size:
         trace = take(trace, np.arange(requests))
         trace = trace._replace(follower=np.where(trace.follower < requests, trace.follower, NONE))
-    faster = np.where(followers_of(trace), 1.0, float(inputs["serve.trace_speed"][point]))
+    faster = np.where(is_follower(trace), 1.0, float(inputs["serve.trace_speed"][point]))
     return trace._replace(sent=trace.sent / faster), texts
-
-
-def followers_of(trace: Trace) -> Ints:
-    """Return 1 for requests that follow another one's end, else 0; (requests,)."""
-    follows = np.zeros(trace.isl.size, dtype=np.int64)
-    follows[trace.follower[trace.follower >= 0]] = 1
-    return follows
 
 
 @lru_cache(maxsize=_MAX_TRACES)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fastflow.core.jit import inlined_kernel, lean_kernel
 from fastflow.performance.serving.fleet.arrivals import add_follower
-from fastflow.performance.serving.fleet.autoscale import turn_off
+from fastflow.performance.serving.fleet.autoscale import has_requests, turn_off
 from fastflow.performance.serving.fleet.members import BY_LATENCY, DRAINING, Members, Scaling
 from fastflow.performance.serving.fleet.prefix_cache import (
     count_hits,
@@ -184,9 +184,7 @@ def _look_up(
 
 
 @inlined_kernel
-def _release(
-    fleet: Fleet, caches: Caches, log: Log, ranks: Ranks, rank: int, target: int, request: int
-) -> None:
+def _release(caches: Caches, log: Log, ranks: Ranks, rank: int, target: int, request: int) -> None:
     """Release the prompt of a request that ran on a rank."""
     text = log.trace.text[request]
     ranks.saved[rank] -= stop_using(caches.stores, caches.texts, target, text)
@@ -258,7 +256,7 @@ def _preempt(batch: Batch, fleet: Fleet, caches: Caches, log: Log, ranks: Ranks,
         target = server * ranks.head.size + rank
         while is_short(batch, ranks, rank):
             i = preempt_last(batch, fleet.requests, ranks, rank)
-            _release(fleet, caches, log, ranks, rank, target, i)
+            _release(caches, log, ranks, rank, target, i)
             log.served.preempted[i] += 1
             fleet.totals[server, PREEMPTIONS] += 1.0
 
@@ -302,16 +300,10 @@ def finish(
     requests, ranks, plans = fleet.requests, ranks_on(fleet.ranks, server), fleet.plans
     now, ended = plans.when[server], 0
     steps = Step(plans.passes[server], plans.first[server], plans.increase[server])
-    add_totals(batch, ranks, steps, plans.with_prompts[server], fleet.totals[server])
+    with_prompts, is_held = plans.with_prompts[server], plans.is_held[server]
+    add_totals(batch, ranks, steps, with_prompts, fleet.totals[server])
     last_start = plans.start[server] + (seconds_of(steps) - last_of(steps))
-    note(
-        batch,
-        fleet.intake[server],
-        last_start,
-        steps.passes,
-        plans.with_prompts[server],
-        plans.is_held[server],
-    )
+    note(batch, fleet.intake[server], last_start, steps.passes, with_prompts, is_held)
     pool, states = members.pool[server], fleet.servers
     if scaling.kind[pool] == BY_LATENCY:
         _count_first_tokens(batch, fleet, log, ranks, pool, now)
@@ -324,7 +316,7 @@ def finish(
             while answer != NONE and answer != log.trace.text[i]:
                 put(caches.stores, 0, target, caches.texts.tokens, answer)
                 answer = caches.texts.parent[answer]
-            _release(fleet, caches, log, ranks, rank, target, i)
+            _release(caches, log, ranks, rank, target, i)
             if follower != NONE:
                 add_follower(log.arrivals, follower, now + log.trace.sent[follower])
         if of_rank > 0:
@@ -332,10 +324,9 @@ def finish(
             evict(caches.stores, caches.texts, target, used_tokens(batch, ranks, rank))
         ended += of_rank
     fleet.pools.in_flight[pool] -= ended
-    if ended > 0 and states.state[server] == DRAINING:
-        stride = ranks.head.size
-        if fleet.in_flight[server * stride : (server + 1) * stride].sum() == 0:
-            turn_off(states, caches.stores, caches.texts, stride, server, now)
+    stride = ranks.head.size
+    if ended > 0 and states.state[server] == DRAINING and not has_requests(fleet.in_flight, stride, server):
+        turn_off(states, caches.stores, caches.texts, stride, server, now)
     plans.phase[server], plans.when[server] = READY, now
     return ended
 

@@ -234,7 +234,7 @@ def _run(
                 break
             request = pools.first[pool]
             target = route(view, limits, number, request, now)
-            if not is_choice(view, target):
+            if number < 0 and not is_choice(view, target):  # fastflow's own routers choose one
                 return _LOST
             batch = batch_of(servers, target // ranks, False)
             if not has_room(fleet, target // ranks, target % ranks):

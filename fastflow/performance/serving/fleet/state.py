@@ -220,10 +220,16 @@ def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
     )  # fmt: skip
 
 
-def no_arrivals(trace: Trace) -> Arrivals:
-    """Return the arrivals of a trace before the first one."""
+def is_follower(trace: Trace) -> Bools:
+    """Say which requests are sent after the end of another one, (requests,)."""
     follows = np.zeros(trace.isl.size, dtype=np.bool_)
     follows[trace.follower[trace.follower >= 0]] = True
+    return follows
+
+
+def no_arrivals(trace: Trace) -> Arrivals:
+    """Return the arrivals of a trace before the first one."""
+    follows = is_follower(trace)
     followers = int(follows.sum())
     return Arrivals(
         np.flatnonzero(~follows), np.zeros(followers), np.zeros(followers, dtype=np.int64),

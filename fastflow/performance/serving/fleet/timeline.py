@@ -18,8 +18,8 @@ from fastflow.performance.serving.fleet.state import Fleet, Stores
 MAX_SAMPLES = 512
 SAMPLED = ("waiting", "running", "open", "starting", "used_tokens", "cached_tokens")
 """Of a sample: requests that wait at the router, for reads or in queues, and that run; servers that take
-requests, and that start; tokens of running requests in the devices' memory; and tokens that a tier keeps
-beside them, from the first one on."""
+requests, and that start; tokens of running requests in the devices' memory; and further tokens that
+each tier keeps, from the first one on."""
 WAITING, RUNNING, OPENED, STARTS, USED, CACHED = range(6)
 
 

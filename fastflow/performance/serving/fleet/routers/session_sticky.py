@@ -1,4 +1,4 @@
-"""A session stays on the rank of its first request, which is the least loaded one then."""
+"""A session keeps the rank of its first request, which is the least loaded one then."""
 
 from __future__ import annotations
 
