@@ -268,7 +268,8 @@ SERVERS: tuple[Column, ...] = (
         "server.policy",
         "scheduling policy: which requests, and how many of their tokens, an iteration has; auto: mixed or"
         " prefill_first, by server.mixed_batches; decode_first: no prompts where requests decode;"
-        " shortest_prompt, priority (the classes of serve.trace): as mixed, in another order of the queue",
+        " shortest_prompt, priority, deadline, fair_share (the classes and deadlines of serve.trace): as"
+        " mixed, in another order of the queue",
         CHOICES,
     ),
     Column(
@@ -317,6 +318,15 @@ SERVERS: tuple[Column, ...] = (
         1.0,
     ),
     Column("server.chunked_prefill", "bool", "", "true: a prompt is cut where an iteration is full"),
+    bounded(
+        nonnegative(
+            "server.swap_space",
+            "B",
+            "memory of the host for each device, to which the caches of preempted requests are swapped at the"
+            " bandwidth of serve.tiers.host, as far as they fit; 0: these requests are computed anew"
+            " (--swap-space of vLLM until 0.10)",
+        )
+    ),
     Column(
         "server.guaranteed_no_evict",
         "bool",

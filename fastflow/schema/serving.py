@@ -241,6 +241,13 @@ SERVING: tuple[Column, ...] = (
         "bandwidth of a KV cache's transfer from a device that prefills to a device that decodes;"
         " 0: that of their links",
     ),
+    Column(
+        "serve.layerwise_transfer",
+        "bool",
+        "",
+        "true: each layer of a KV cache is sent once it is computed, while the next ones are; false: the cache"
+        " is sent once the prompt is computed",
+    ),
     nonnegative("serve.slo.ttft", "s", "longest allowed time to the first token; 0: no limit"),
     nonnegative("serve.slo.tpot", "s", "longest allowed time per output token after the first; 0: no limit"),
     Column(

@@ -7,7 +7,7 @@ from tests.naive import serving
 from tests.naive.autoscaling import OPEN, STARTING, Member, ServerPool
 from tests.naive.prefix_cache import Caches, path_of, tokens_of
 from tests.naive.routing import Router
-from tests.naive.serving import compose, most_at_once, parts_of, preempt
+from tests.naive.serving import compose, most_at_once, parts_of, preempt, swap_s_of
 
 ENDS, OPENS, TICKS, ARRIVES, STARTS = range(5)
 """Kinds of events, in their order at the same time."""
@@ -19,7 +19,9 @@ class Request(serving.Request):
     def __init__(self, number, trace):
         super().__init__(number, None, trace["isl"][number], trace["osl"][number], None, 0.0)
         self.text, self.answer = trace["text"][number], trace["answer"][number]
-        self.priority = trace["priority"][number]
+        self.priority, self.client = trace["priority"][number], trace["client"][number]
+        self.limit_s = trace["deadline"][number]
+        self.prefill_s = 0.0  # of the request that it follows
         self.session, self.follower = trace["session"][number], trace["follower"][number]
         self.pool, self.handover = trace["pool"][number], trace["handover"][number]
         self.shared = 0  # tokens that others used at the last look
@@ -159,15 +161,22 @@ class Fleet:
         request.arrived = now
         pool = self.pools[request.pool]
         pool.arrivals += 1
-        pool.waiting.append(request)
+        before = len(pool.waiting)
+        if self.router.options["priority"]:
+            before = sum(other.priority <= request.priority for other in pool.waiting)
+        pool.waiting.insert(before, request)
         if not pool.of(OPEN, STARTING):
             pool.add_one(now)
         self.route_waiting(pool, now)
 
     def route_waiting(self, pool, now):
         """Route the requests of a pool that wait at the router, where a server is open."""
-        choices = [rank.number for server in pool.of(OPEN) for rank in server.ranks]
-        while choices and pool.waiting:
+        while pool.waiting:
+            choices = [rank.number for server in pool.of(OPEN) for rank in server.ranks]
+            if most := self.router.options["max_in_flight"]:
+                choices = [rank for rank in choices if self.router.in_flight[rank] < most]
+            if not choices:
+                return
             request = pool.waiting.pop(0)
             self.router.route(request, choices)
             self.bring(request, self.ranks[request.rank], now)
@@ -177,12 +186,16 @@ class Fleet:
         server = self.servers[rank.number // len(self.servers[0].ranks)]
         request.routed = now
         known = self.caches.hit_anywhere(rank.number, request.text)
+        request.deadline = request.arrived + request.limit_s
         request.sent, request.read = self.caches.read(rank.number, request.text, now)
         if request.handover and known < request.isl - 1:
             request.handed = request.isl - 1 - known
-            took = server.member["handover_latency_s"]
-            took += request.handed * server.member["handover_token_s"]
-            self.inbound_s[rank.number] = max(now, self.inbound_s[rank.number]) + took
+            latency_s, layers = server.member["handover_latency_s"], server.member["handover_layers"]
+            took = request.handed * server.member["handover_token_s"]
+            first_layers_s = request.prefill_s * (layers - 1) / layers
+            begin = max(now - first_layers_s, self.inbound_s[rank.number])
+            last = now + latency_s + took / layers
+            self.inbound_s[rank.number] = max(begin + latency_s + took, last)
             request.sent = max(request.sent, self.inbound_s[rank.number])
         rank.trim()
         rank.waiting.insert(sum(other.sent <= request.sent for other in rank.waiting), request)
@@ -217,6 +230,7 @@ class Fleet:
             if self.use_started(rank, now):
                 rank.trim()
         took = sum(parts_of(self.times_by_row[options["times"]], options, batches).values())
+        took += swap_s_of(ranks)
         server.batches, server.end = batches, now + took
         server.totals["cache"] += took * sum(rank.held() for rank in ranks)
         server.totals["iterations"] += 1
@@ -259,10 +273,12 @@ class Fleet:
     def end(self, rank, request, now):
         """End a request: its nodes are free, and its follower comes after the time to think."""
         rank.running.remove(request)
+        rank.note_end(request)
         request.end = now
         self.caches.release(rank.number, request.text, request.answer)
         self.router.in_flight[rank.number] -= 1
         if request.follower >= 0:
+            self.requests[request.follower].prefill_s = now - request.admitted
             self.to_arrive[request.follower] = now + self.think_s[request.follower]
 
     def run(self):
@@ -271,6 +287,8 @@ class Fleet:
             now, kind, _, number = min(events)
             if kind == ENDS:
                 self.finish(self.servers[number], now)
+                if self.router.options["max_in_flight"]:
+                    self.route_waiting(self.pools[self.servers[number].member["pool"]], now)
             elif kind == OPENS:
                 self.servers[number].open(now)
                 self.route_waiting(self.pools[self.servers[number].member["pool"]], now)

@@ -29,13 +29,15 @@ ROUTER = {
     "balance_abs_threshold": 32,
     "balance_rel_threshold": 1.5,
     "cache_threshold": 0.5,
+    "max_in_flight": 0,
+    "priority": False,
 }
 SENT = {
-    "osl": 1, "priority": 0.0, "sent": 0.0, "text": 0, "answer": -1, "session": -1, "follower": -1, "pool": 0,
-    "handover": False,
+    "osl": 1, "priority": 0.0, "client": 0, "deadline": 1.0, "sent": 0.0, "text": 0, "answer": -1,
+    "session": -1, "follower": -1, "pool": 0, "handover": False,
 }  # fmt: skip
 TIER = {"scope": PER_RANK, "capacity": 1_000_000, "through": False, "latency_s": 0.0, "token_s": 0.0}
-MEMBER = {"pool": 0, "start_s": 0.0, "handover_latency_s": 0.0, "handover_token_s": 0.0}
+MEMBER = {"pool": 0, "start_s": 0.0, "handover_latency_s": 0.0, "handover_token_s": 0.0, "handover_layers": 1}
 SCALER = {
     "kind": NEVER_SCALES, "target": 1.0, "interval_s": 1.0, "least": 0, "most": 1000, "stabilization_s": 0.0,
 }  # fmt: skip
@@ -112,7 +114,7 @@ def by_column(rows, defaults):
 def arrays_of(cls, columns):
     """Return a table of the package; columns: lists."""
     bools = ("through", "handover")
-    floats = {"sent", "target", "priority"} | {name for name in columns if name.endswith("_s")}
+    floats = {"sent", "target", "priority", "deadline"} | {name for name in columns if name.endswith("_s")}
     types = {name: bool if name in bools else float if name in floats else np.int64 for name in columns}
     return cls(**{name: np.array(values, dtype=types[name]) for name, values in columns.items()})
 
@@ -181,6 +183,7 @@ def random_member(random, pool):
         "start_s": float(random.choice([0.0, 0.05, 0.1 * random.random(), random.random()])),
         "handover_latency_s": float(random.choice([0.0, 1e-2 * random.random()])),
         "handover_token_s": float(random.choice([0.0, 1e-3 * random.random()])),
+        "handover_layers": int(random.choice([1, 1, 2, 32])),
     }
 
 
@@ -219,6 +222,8 @@ def with_servers(random, texts, trace, count):
             "balance_abs_threshold": int(random.choice([0, 1, 32])),
             "balance_rel_threshold": float(random.choice([1.0, 1.5])),
             "cache_threshold": float(random.choice([0.0, 0.2, 0.5])),
+            "max_in_flight": int(random.choice([0, 0, 1, 2, 5])),
+            "priority": bool(random.integers(2)),
         },
         "block": int(random.choice([1, 4, 16])),
     }
@@ -229,7 +234,16 @@ def random_server_of(random, ranks, rows, longest):
     server = PLAIN | random_server(random, ranks) | {"first_use_s": 0.0, "times": int(random.integers(rows))}
     server["per_pass"] = float(random.choice([1.0, 1.0, 1.5, 1.75]))  # contexts are exact in any order
     server["capacity"] = int(longest * random.choice([1.0, 1.2, 1.5, 3.0, 1000.0]))
+    server |= random_swap(random)
     return server
+
+
+def random_swap(random):
+    """Return the host's memory for caches of preempted requests: half of all servers have some."""
+    return {
+        "swap_tokens": int(random.choice([0, 0, 50, 10_000])),
+        "swap_token_s": float(random.choice([0.0, 1e-4 * random.random()])),
+    }
 
 
 def random_tier(random):
@@ -243,8 +257,10 @@ def random_tier(random):
     }
 
 
-def drawn_priority(random):
-    return {"priority": float(random.integers(3))}
+def random_class(random):
+    """Return the class of a request, and its deadline."""
+    number = int(random.integers(3))
+    return {"priority": float(number), "client": number, "deadline": float(random.choice([0.1, 0.5, 2.0]))}
 
 
 def random_trace(random, pools):
@@ -278,14 +294,14 @@ def random_trace(random, pools):
                 rows.append(
                     SENT
                     | {"text": text, "session": number, "pool": pool, "follows": follows}
-                    | drawn_priority(random)
+                    | random_class(random)
                 )
                 rows[-1]["answer"] = first if random.random() < 0.7 else -1
                 text, follows, pool = first, True, (pool + int(random.integers(1, pools))) % pools
             osl = int(random.integers(1, 20))
             answer = add(text, osl) if random.random() < 0.7 else -1
             row = {"osl": osl, "text": text, "answer": answer, "session": number}
-            rows.append(SENT | row | drawn_priority(random))
+            rows.append(SENT | row | random_class(random))
             rows[-1] |= {"pool": pool, "handover": is_handed, "follows": follows}
             text = add(text if answer < 0 else answer, random.integers(1, 12))
             follows = bool(random.random() < 0.8)

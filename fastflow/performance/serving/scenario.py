@@ -16,7 +16,7 @@ from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overlap.tables import with_overlap
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.passes.parts import Axes, Passes, axes_of
-from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
+from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers, Swaps
 from fastflow.performance.serving.passes.tabulate import passes_of
 from fastflow.performance.serving.pipeline_stages import Stages, stages_of
 from fastflow.performance.serving.policy import mixes_of
@@ -47,6 +47,8 @@ from fastflow.schema.servers import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, RED
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OTHER_SECTIONS = ("serve.", "server.", "router.", VISION)
 """Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
+MAX_SWAPPED = 1e12
+"""Most tokens of the memory for swapped caches."""
 PASS_KEYS = (
     "server.all_reduce_backend", "server.moe_alignment", "serve.sampling", "server.sampler", MOE_BACKEND,
     MOE_LIBRARY, BESIDE_TOKENS, REDUNDANT,
@@ -160,7 +162,7 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
         room, cache = model.room(inputs)
     token_bytes = cache.of(isl + osl) / (isl + osl)  # of the whole request, a state of its own among them
     tokens = np.floor(np.maximum(room.caches, 0.0) / token_bytes).astype(np.int64)
-    servers = _servers(points, tokens, stages)
+    servers = _servers(points, tokens, stages)._replace(swap=_swaps(inputs, token_bytes))
     return ServingScenario(
         inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
         room=room, isl=isl, osl=osl, active=load.active, loads=load.per_server, requests=load.requests,
@@ -363,6 +365,13 @@ def _intakes(inputs: Inputs) -> Intakes:
     )
 
 
+def _swaps(inputs: Inputs, token_bytes: Floats) -> Swaps:
+    """Return the memory of hosts for caches of preempted requests; token_bytes: of a device [B]."""
+    space, bandwidth = inputs["server.swap_space"], inputs["serve.tiers.host.bandwidth"]
+    tokens = np.floor(np.minimum(space / token_bytes, MAX_SWAPPED)).astype(np.int64)
+    return Swaps(tokens, token_bytes / bandwidth)
+
+
 def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
     """Return the batching of servers."""
     inputs, layouts, server = points.inputs, points.layouts, points.server
@@ -392,5 +401,6 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         ),
         queries=inputs["serve.num_speculative_tokens"] + 1,
         draft_s=drafting_s(inputs, points.passes, server),
+        swap=Swaps(np.zeros(server.size, dtype=np.int64), np.zeros(server.size)),
         pipeline=Pipelines(np.minimum(layouts.slots, at_once), stages.widest, stages.last),
     )

@@ -42,6 +42,7 @@ DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
 PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"
 SAME = "same"
 FIRST_TOKEN, OF_DECODE = "serve.first_token", "decode"
+LAYERWISE = "serve.layerwise_transfer"
 _OF_PREFILL_CHIP = tuple(OF_PREFILL + section for section in SECTIONS_OF_CHIP)
 _IS_OF_PREFILL_CHIP = methodcaller("startswith", _OF_PREFILL_CHIP)  # of a key; in C, as every point asks
 
@@ -59,6 +60,7 @@ class _CacheTransfer(NamedTuple):
 
     latency: Floats
     sending: Floats  # of its bytes
+    layers: Ints  # parts of it, each sent once it is computed; 1: it is sent as a whole
 
 
 class DisaggregatedResults(NamedTuple):
@@ -176,6 +178,7 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         decodes=scenario.layouts.replicas,
         transfer_latency_s=transfer.latency,
         transfer_token_s=sending_s / scenario.isl,
+        transfer_layers=transfer.layers,
         streams=scenario.inputs[FIRST_TOKEN] == OF_DECODE,
     )
     at_once = scenario.inputs["serve.concurrency"]
@@ -220,7 +223,7 @@ def run_split(scenario: ServingScenario) -> FleetRun:
 
 def _handover(scenario: ServingScenario, transfer: _CacheTransfer) -> Handover:
     """Return the times of transfers, by their tokens."""
-    return Handover(transfer.latency, transfer.sending / scenario.isl)
+    return Handover(transfer.latency, transfer.sending / scenario.isl, transfer.layers)
 
 
 def _with_prefill_limit(reason: ReasonColumn, inputs: Inputs) -> ReasonColumn:
@@ -244,7 +247,9 @@ def _cache_transfer(scenario: ServingScenario, prefill: ServingScenario) -> _Cac
     bandwidth = np.where(inputs[BANDWIDTH] > 0.0, inputs[BANDWIDTH], links)
     cache_bytes = np.maximum(scenario.cache.of(scenario.isl), prefill.cache.of(scenario.isl))
     with np.errstate(over="ignore", divide="ignore"):  # `_invalid_transfer_times` names it
-        return _CacheTransfer(inputs["net.inter.latency"], cache_bytes / bandwidth)
+        sending_s = cache_bytes / bandwidth
+    layers = np.where(inputs[LAYERWISE], inputs["model.layers"], 1)
+    return _CacheTransfer(inputs["net.inter.latency"], sending_s, layers)
 
 
 def _invalid_transfer_times(inputs: Inputs, sending_s: Floats) -> ReasonColumn:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.reasons.codes import Code, Reason, rejected
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, map_columns, take
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
 from fastflow.performance.serving.fleet.members import (
     BY_LATENCY,
     BY_QUEUE,
@@ -42,6 +42,7 @@ class Handover(NamedTuple):
 
     latency_s: Floats
     token_s: Floats
+    layers: Ints  # parts of a cache, each sent once it is computed; 1: it is sent as a whole
 
 
 class FleetRun(NamedTuple):
@@ -101,7 +102,7 @@ def too_large(scenario: ServingScenario, point: int) -> Reason:
 def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
     """Simulate the fleet of a point; raises InputError where a router or a policy cannot be loaded or run."""
     trace, texts = requests_of(scenario.inputs, point)
-    none = Handover(*np.zeros((2, scenario.server.size)))
+    none = _no_handover(scenario.server.size)
     pool = _pool(scenario, point, PREFILL_POOL, none)
     times = scenario.passes.times
     result = _simulate((times, times), [pool], trace, texts, scenario, point)
@@ -116,7 +117,7 @@ def run_split_fleet(
     Lower tiers of both kinds of servers have room for as many tokens as those that prefill.
     """
     trace, texts = requests_of(decode.inputs, point)
-    none = Handover(*np.zeros((2, decode.server.size)))
+    none = _no_handover(decode.server.size)
     pools = [_pool(prefill, point, PREFILL_POOL, none), _pool(decode, point, DECODE_POOL, handover)]
     tables = prefill.passes.times, decode.passes.times
     result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
@@ -165,8 +166,14 @@ def _pool(scenario: ServingScenario, point: int, number: int, handover: Handover
         start_s=_start_s(scenario, point) * ones,
         handover_latency_s=handover.latency_s[point] * ones,
         handover_token_s=handover.token_s[point] * ones,
+        handover_layers=np.full(count, handover.layers[point]),
     )
     return _Pool(servers, members)
+
+
+def _no_handover(points: int) -> Handover:
+    """Return the transfers of servers that compute their prompts themselves."""
+    return Handover(*np.zeros((2, points)), np.ones(points, dtype=np.int64))
 
 
 def _joined(*columns: NDArray[Any]) -> NDArray[Any]:

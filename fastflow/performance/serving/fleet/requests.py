@@ -16,6 +16,7 @@ from fastflow.physics.workload.request_trace import read_trace
 PREFILL_POOL, DECODE_POOL = 0, 1
 """Pools of disaggregated servers. Other servers are one pool."""
 _MAX_TRACES = 4
+TTFT = "serve.slo.ttft"
 
 
 def requests_of(inputs: Inputs, point: int) -> tuple[Trace, Texts]:
@@ -27,8 +28,10 @@ def requests_of(inputs: Inputs, point: int) -> tuple[Trace, Texts]:
     if 0 < requests < trace.isl.size:
         trace = take(trace, np.arange(requests))
         trace = trace._replace(follower=np.where(trace.follower < requests, trace.follower, NONE))
+    limit = float(inputs[TTFT][point])
+    deadline = np.where(np.isnan(trace.deadline), limit if limit > 0.0 else np.inf, trace.deadline)
     faster = np.where(is_follower(trace), 1.0, float(inputs["serve.trace_speed"][point]))
-    return trace._replace(sent=trace.sent / faster), texts
+    return trace._replace(sent=trace.sent / faster, deadline=deadline), texts
 
 
 @lru_cache(maxsize=_MAX_TRACES)
@@ -39,9 +42,11 @@ def _read_requests(path: str, requests: int, prefix: int, caches: bool) -> tuple
     """
     file = read_trace(path)
     none = np.zeros(requests, dtype=np.int64)
+    names = len(file.class_names)
     trace = Trace(
-        file.isl, file.osl, _priorities(file), file.sent, np.arange(requests), none + NONE, file.session,
-        file.follower, none, none.astype(np.bool_),
+        file.isl, file.osl, _priorities(file), np.where(file.service_class < 0, names, file.service_class),
+        file.deadline, file.sent, np.arange(requests), none + NONE, file.session, file.follower, none,
+        none.astype(np.bool_),
     )  # fmt: skip
     if not caches:
         return trace, Texts(none + NONE, file.isl, none)

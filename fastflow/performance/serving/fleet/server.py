@@ -118,11 +118,16 @@ def accept(
     evict(caches.stores, caches.texts, target, _used_now(batch, fleet, ranks, server, rank, now))
     if log.trace.handover[request] and there < requests.isl[request] - 1:
         missing = requests.isl[request] - 1 - there
-        sends_s = members.handover_latency_s[server] + missing * members.handover_token_s[server]
-        fleet.inbound_at[target] = max(now, fleet.inbound_at[target]) + sends_s
+        layers = members.handover_layers[server]
+        latency_s, sends_s = members.handover_latency_s[server], missing * members.handover_token_s[server]
+        early_s = log.served.prefill_s[request] * (layers - 1) / layers
+        at_last = now + latency_s + sends_s / layers  # the last layer's, once the prompt is computed
+        begin = max(now - early_s, fleet.inbound_at[target])
+        fleet.inbound_at[target] = max(begin + latency_s + sends_s, at_last)
         log.served.handed[request] = missing
         ready = max(ready, fleet.inbound_at[target])
     log.served.read[request], requests.sent[request] = read, ready
+    requests.deadline[request] = log.served.arrived[request] + log.trace.deadline[request]
     insert_by_arrival(ranks.queue[rank], ranks.head[rank], ranks.tail[rank], requests.sent, request)
     ranks.tail[rank] += 1
     plans = fleet.plans
@@ -176,10 +181,12 @@ def _look_up(
             text = log.trace.text[i]
             hits = min(count_hits(caches.stores, caches.texts, target, text), requests.isl[i] - 1)
             requests.cached[i] = hits // caches.block * caches.block
+            if requests.swapped[i] > 0:
+                requests.computed[i] = max(0, requests.swapped[i] - requests.cached[i])
             if log.trace.handover[i] and log.served.preempted[i] == 0:
                 requests.cached[i] = requests.isl[i] - 1
             requests.shared[i] = count_in_use(caches.stores, caches.texts, target, text)
-            left -= requests.prompt[i] - requests.cached[i]
+            left -= requests.prompt[i] - requests.cached[i] - requests.computed[i]
             used += requests.prompt[i] - requests.shared[i]
 
 
@@ -318,6 +325,7 @@ def finish(
                 answer = caches.texts.parent[answer]
             _release(caches, log, ranks, rank, target, i)
             if follower != NONE:
+                log.served.prefill_s[follower] = now - requests.admitted[i]
                 add_follower(log.arrivals, follower, now + log.trace.sent[follower])
         if of_rank > 0:
             fleet.in_flight[target] -= of_rank

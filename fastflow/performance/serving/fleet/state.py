@@ -19,7 +19,7 @@ from fastflow.performance.serving.fleet.members import (
 )
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.simulator.fast_forward import TOTALS
-from fastflow.performance.serving.simulator.scheduler import NEVER, Ranks, Requests
+from fastflow.performance.serving.simulator.scheduler import NEVER, Ranks, Requests, Service
 
 PER_RANK, PER_SERVER, PER_FLEET = range(3)
 """Scopes of a tier: which ranks share a store of it."""
@@ -35,6 +35,8 @@ class Trace(NamedTuple):
     isl: Ints  # tokens of the prompt
     osl: Ints
     priority: Floats  # less goes first, with a policy that reads it
+    client: Ints  # from 0: class of service, among which `fair_share` divides ranks
+    deadline: Floats  # from the arrival until the first token, of `deadline` [s]
     sent: Floats  # arrival; of a follower the time from the end of the request before until it is sent [s]
     text: Ints  # last node of the prompt
     answer: Ints  # last node of the answer, below `text`; NONE: it is not cached
@@ -70,6 +72,7 @@ class Served(NamedTuple):
     cached: Ints  # tokens of its prompt that were in the cache when it first started
     read: Ints  # tokens that were read from lower tiers when it arrived
     handed: Ints  # tokens that another server has sent
+    prefill_s: Floats  # from the start until the end of the request that it follows [s]
     preempted: Ints  # how often
 
 
@@ -148,8 +151,9 @@ def no_requests(trace: Trace) -> Requests:
     count = trace.isl.size
     zeros, none = np.zeros(count, dtype=np.int64), np.full(count, -1.0)
     return Requests(
-        isl=trace.isl, osl=trace.osl, priority=trace.priority, cached=zeros, shared=zeros.copy(),
-        prompt=trace.isl.copy(), computed=zeros.copy(), generated=np.zeros(count), start_pass=zeros.copy(),
+        isl=trace.isl, osl=trace.osl, priority=trace.priority, client=trace.client,
+        deadline=np.zeros(count), cached=zeros, shared=zeros.copy(), prompt=trace.isl.copy(),
+        computed=zeros.copy(), swapped=zeros.copy(), generated=np.zeros(count), start_pass=zeros.copy(),
         sent=trace.sent.copy(), admitted=none, first=none.copy(), end=none.copy(),
     )  # fmt: skip
 
@@ -162,13 +166,15 @@ def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trac
     number, ranks, requests = servers.times.size, int(servers.ranks.max()), trace.isl.size
     width = int(min((servers.most // servers.slots).max(), requests))
     shape, both = (number, ranks), (number, ranks, max(width, 1))
+    clients = (number, ranks, int(trace.client.max(initial=0)) + 1)
     length = 2 * width + min(requests, _QUEUE) + 16
     of_ranks: dict[str, Any] = {name: np.zeros(shape, dtype=np.int64) for name in Ranks._fields}
     of_ranks |= {name: np.zeros(both, dtype=np.int64) for name in ("running", "chunk", "ended")}
     of_ranks |= {
         "queue": np.zeros((*shape, length), dtype=np.int64), "end_pass": np.full(both, NEVER),
         "next_end": np.full(shape, NEVER), "base": np.zeros(shape),
-        "head": np.full(shape, width), "tail": np.full(shape, width),
+        "head": np.full(shape, width), "tail": np.full(shape, width), "swap_s": np.zeros(shape),
+        "service": Service(*np.zeros((2, *clients)), np.zeros(clients, dtype=np.int64)),
     }  # fmt: skip
     bools, floats = np.zeros((3, number), dtype=np.bool_), np.zeros((3, number))
     return Fleet(
@@ -241,7 +247,9 @@ def not_served(trace: Trace) -> Served:
     """Return the table of requests before any has arrived."""
     count = trace.isl.size
     cached, read, handed, preempted = np.zeros((4, count), dtype=np.int64)
-    return Served(np.full(count, NONE), np.full(count, -1.0), cached, read, handed, preempted)
+    return Served(
+        np.full(count, NONE), np.full(count, -1.0), cached, read, handed, np.zeros(count), preempted
+    )
 
 
 @lean_kernel
@@ -266,5 +274,8 @@ def ranks_on(ranks: Ranks, server: int) -> Ranks:
         ranks.end_pass[server], ranks.chunk[server], ranks.decoding[server], ranks.started[server],
         ranks.chunks[server], ranks.pauses[server], ranks.passes[server], ranks.next_end[server],
         ranks.base[server], ranks.prompts[server], ranks.reserved[server], ranks.saved[server],
-        ranks.ended[server],
+        ranks.ended[server], ranks.swapped[server], ranks.swap_s[server],
+        Service(
+            ranks.service.tokens[server], ranks.service.counter[server], ranks.service.waits[server]
+        ),
     )  # fmt: skip
