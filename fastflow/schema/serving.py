@@ -245,8 +245,8 @@ SERVING: tuple[Column, ...] = (
         "serve.layerwise_transfer",
         "bool",
         "",
-        "true: each layer of a KV cache is sent once it is computed, while the next ones are; false: the cache"
-        " is sent once the prompt is computed",
+        "true: each layer of a KV cache is sent once it is computed, while the next ones are; false: all is"
+        " sent once the prompt is computed",
     ),
     nonnegative("serve.slo.ttft", "s", "longest allowed time to the first token; 0: no limit"),
     nonnegative("serve.slo.tpot", "s", "longest allowed time per output token after the first; 0: no limit"),

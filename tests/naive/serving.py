@@ -312,7 +312,7 @@ def parts_of(times, server, batches):
 
 
 def swap_s_of(ranks):
-    """Return the time of swaps that the next iteration waits for [s], of the rank with most; they are done."""
+    """Return the time of swaps that the next iteration waits for, of the rank with most; they are done."""
     longest = max(rank.swap_s for rank in ranks)
     for rank in ranks:
         rank.swap_s = 0.0

@@ -8,6 +8,7 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
+from fastflow.performance.serving.adapters import served_adapters
 from fastflow.performance.serving.drafting import drafting_s
 from fastflow.performance.serving.host_launches import eager_s, graphs_of
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
@@ -16,7 +17,7 @@ from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overlap.tables import with_overlap
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.passes.parts import Axes, Passes, axes_of
-from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers, Swaps
+from fastflow.performance.serving.passes.step_time import Adapters, Hosts, Intakes, Pipelines, Servers, Swaps
 from fastflow.performance.serving.passes.tabulate import passes_of
 from fastflow.performance.serving.pipeline_stages import Stages, stages_of
 from fastflow.performance.serving.policy import mixes_of
@@ -85,6 +86,7 @@ class ServingScenario(NamedTuple):
     servers: Servers
     encoder: ImageEncoder
     power: Power  # of a device
+    adapter_bytes: Floats  # of an adapter or a further model on a device [B]; 0: servers have none
 
     @property
     def request_cache(self) -> Floats:
@@ -162,11 +164,15 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
         room, cache = model.room(inputs)
     token_bytes = cache.of(isl + osl) / (isl + osl)  # of the whole request, a state of its own among them
     tokens = np.floor(np.maximum(room.caches, 0.0) / token_bytes).astype(np.int64)
-    servers = _servers(points, tokens, stages)._replace(swap=_swaps(inputs, token_bytes))
+    adapters = served_adapters(inputs, layouts, passes, server, room.weights)
+    servers = _servers(points, tokens, stages)._replace(
+        swap=_swaps(inputs, token_bytes), adapter=adapters.time
+    )
     return ServingScenario(
         inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
         room=room, isl=isl, osl=osl, active=load.active, loads=load.per_server, requests=load.requests,
         servers=servers, encoder=encoder, power=power_of(inputs, take(passes.chip, server)),
+        adapter_bytes=adapters.bytes,
     )  # fmt: skip
 
 
@@ -402,5 +408,6 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         queries=inputs["serve.num_speculative_tokens"] + 1,
         draft_s=drafting_s(inputs, points.passes, server),
         swap=Swaps(np.zeros(server.size, dtype=np.int64), np.zeros(server.size)),
+        adapter=Adapters(*np.zeros((2, server.size))),
         pipeline=Pipelines(np.minimum(layouts.slots, at_once), stages.widest, stages.last),
     )

@@ -18,7 +18,13 @@ from fastflow.performance.serving.fleet.members import (
     Scaling,
 )
 from fastflow.performance.serving.fleet.metrics import FleetMetrics, fleet_metrics, split_metrics
-from fastflow.performance.serving.fleet.requests import DECODE_POOL, PREFILL_POOL, in_two_legs, requests_of
+from fastflow.performance.serving.fleet.requests import (
+    DECODE_POOL,
+    PREFILL_POOL,
+    Sizes,
+    in_two_legs,
+    requests_of,
+)
 from fastflow.performance.serving.fleet.simulate import MAX_BYTES, Simulated, simulate
 from fastflow.performance.serving.fleet.state import PER_FLEET, PER_RANK, PER_SERVER, Texts, Tiers, Trace
 from fastflow.performance.serving.passes.step_time import Servers
@@ -30,6 +36,7 @@ from fastflow.performance.serving.weight_tiers import room_after_weights
 from fastflow.schema.routing import KEY as ROUTER
 from fastflow.schema.routing import LIMITS, ROUTERS, Limits
 from fastflow.schema.scheduling import POLICIES
+from fastflow.schema.servers import ADAPTERS_FROM, STATE_INTERVAL
 from fastflow.schema.serving import AUTOSCALE, THROUGH, TIERS
 
 _SCOPES = {"rank": PER_RANK, "server": PER_SERVER, "fleet": PER_FLEET}
@@ -101,7 +108,7 @@ def too_large(scenario: ServingScenario, point: int) -> Reason:
 
 def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
     """Simulate the fleet of a point; raises InputError where a router or a policy cannot be loaded or run."""
-    trace, texts = requests_of(scenario.inputs, point)
+    trace, texts = requests_of(scenario.inputs, point, _sizes(scenario, point))
     none = _no_handover(scenario.server.size)
     pool = _pool(scenario, point, PREFILL_POOL, none)
     times = scenario.passes.times
@@ -116,7 +123,7 @@ def run_split_fleet(
 
     Lower tiers of both kinds of servers have room for as many tokens as those that prefill.
     """
-    trace, texts = requests_of(decode.inputs, point)
+    trace, texts = requests_of(decode.inputs, point, _sizes(prefill, point))
     none = _no_handover(decode.server.size)
     pools = [_pool(prefill, point, PREFILL_POOL, none), _pool(decode, point, DECODE_POOL, handover)]
     tables = prefill.passes.times, decode.passes.times
@@ -149,6 +156,21 @@ def _simulate(
         Limits(*(float(inputs[key][point]) for key in LIMITS.values())),
         int(inputs["server.block_size"][point]),
         POLICIES.find(str(policy)) if policy else None,
+    )
+
+
+def _sizes(scenario: ServingScenario, point: int) -> Sizes:
+    """Return what texts and adapters of a point take in the caches of its servers."""
+    request_bytes = float(scenario.request_cache[point])
+    token_bytes = request_bytes / float(scenario.isl[point] + scenario.osl[point])
+    # a state after each draft token, of which a checkpoint has the last
+    drafts = int(scenario.inputs["serve.num_speculative_tokens"][point])
+    state = float(scenario.cache.state[point])
+    return Sizes(
+        share=1.0 - state / request_bytes,
+        state=state / (1 + drafts) / token_bytes,
+        interval=int(scenario.inputs[STATE_INTERVAL][point]),
+        adapter=int(np.ceil(scenario.adapter_bytes[point] / token_bytes)),
     )
 
 
@@ -234,4 +256,9 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
             rows.append((number, tokens, through, float(latency), token_bytes / float(bandwidth)))
     columns = [np.array([row[i] for row in rows]) for i in range(5)]
     kinds = (np.int64, np.int64, np.bool_, np.float64, np.float64)
-    return Tiers(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+    source = f"serve.tiers.{inputs[ADAPTERS_FROM][point]}"
+    return Tiers(
+        *(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)),
+        load_latency_s=float(inputs[f"{source}.latency"][point]),
+        load_token_s=token_bytes / float(inputs[f"{source}.bandwidth"][point]),
+    )

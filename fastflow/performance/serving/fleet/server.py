@@ -18,6 +18,7 @@ from fastflow.performance.serving.fleet.prefix_cache import (
     count_in_use,
     evict,
     put,
+    read_adapter,
     read_tiers,
     start_using,
     stop_using,
@@ -290,10 +291,12 @@ def _compose(
         target = server * ranks.head.size + rank
         for index in range(fleet.started[server, rank], ranks.started[rank]):
             i = ranks.running[rank, index]
+            ranks.swap_s[rank] += read_adapter(caches.stores, caches.texts, target, log.trace.text[i], now)
             shared = start_using(caches.stores, caches.texts, target, log.trace.text[i])
             ranks.saved[rank] += shared - requests.shared[i]
             if served.preempted[i] == 0:
                 served.cached[i] = requests.cached[i]
+        ranks.adapters[rank] = caches.stores.adapters[target]
         if ranks.started[rank] > fleet.started[server, rank]:
             evict(caches.stores, caches.texts, target, used_tokens(batch, ranks, rank))
     return with_prompts
@@ -321,7 +324,7 @@ def finish(
             i = ranks.ended[rank, index]
             answer, follower = log.trace.answer[i], log.trace.follower[i]
             while answer != NONE and answer != log.trace.text[i]:
-                put(caches.stores, 0, target, caches.texts.tokens, answer)
+                put(caches.stores, 0, target, caches.texts.room, answer)
                 answer = caches.texts.parent[answer]
             _release(caches, log, ranks, rank, target, i)
             if follower != NONE:

@@ -93,7 +93,7 @@ def simulate(
     fleet = idle_fleet(servers, members, scaling, trace)
     log = Log(trace, not_served(trace), no_arrivals(trace))
     samples = no_samples(1 + tiers.scope.size, float(trace.sent[log.arrivals.order].max(initial=0.0)))
-    if _is_too_long(servers, members, trace):
+    if _is_too_long(servers, members, trace, texts):
         return _result(TOO_LONG, fleet, log, samples)
     if size_of_stores(servers, texts, tiers) > MAX_BYTES:
         return _result(TOO_LARGE, fleet, log, samples)
@@ -126,9 +126,10 @@ def _result(refused: int, fleet: Fleet, log: Log, samples: Samples) -> Simulated
     )
 
 
-def _is_too_long(servers: Servers, members: Members, trace: Trace) -> bool:
-    """Say whether a request exceeds the cache of a server that may take it."""
-    capacity, both = servers.capacity // servers.slots, trace.isl + trace.osl
+def _is_too_long(servers: Servers, members: Members, trace: Trace, texts: Texts) -> bool:
+    """Say whether a request, with the largest adapter, exceeds the cache of a server that may take it."""
+    adapter = texts.room[texts.tokens == 0].max(initial=0)
+    capacity, both = servers.capacity // servers.slots, trace.isl + trace.osl + adapter
     return any(
         both[trace.pool == pool].max(initial=0) > capacity[members.pool == pool].min()
         for pool in np.unique(members.pool)
@@ -299,7 +300,9 @@ def _choose(
 def _wait_at_router(pools: PoolStates, trace: Trace, limits: Limits, pool: int, request: int) -> None:
     """Let a request wait at the router, behind those of its pool that came before or go before it."""
     waiting, before, after = pools.waiting[pool], NONE, pools.first[pool]
-    if waiting > 0 and not (limits.priority > 0.0 and trace.priority[request] < trace.priority[pools.last[pool]]):
+    if waiting > 0 and not (
+        limits.priority > 0.0 and trace.priority[request] < trace.priority[pools.last[pool]]
+    ):
         before = pools.last[pool]
     elif waiting > 0:
         while trace.priority[after] <= trace.priority[request]:

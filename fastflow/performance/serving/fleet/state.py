@@ -47,11 +47,18 @@ class Trace(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """A forest of texts; (nodes,). A prompt is the path from a root to a node. Parents precede children."""
+    """A forest of texts; (nodes,). A prompt is the path from a root to a node. Parents precede children.
+
+    A root without tokens is an adapter, or a model, with which the texts below it are computed.
+    """
 
     parent: Ints  # NONE: a root
     tokens: Ints
     before: Ints  # tokens of all ancestors
+    weight: Ints  # of its keys and values, as of so many tokens of a mean request
+    above: Ints  # the same of all ancestors
+    room: Ints  # the same, with the state at its end, or of an adapter
+    resumes: Bools  # a prompt may go on from its end
 
 
 class Tiers(NamedTuple):
@@ -62,6 +69,8 @@ class Tiers(NamedTuple):
     through: Bools  # it gets what the tier above gets; else what the tier above evicts
     latency_s: Floats  # of a read
     token_s: Floats  # to read a token
+    load_latency_s: float = 0.0  # of a load of an adapter from where all of them lie [s]
+    load_token_s: float = 0.0  # the same, for room of a token [s]
 
 
 class Served(NamedTuple):
@@ -96,6 +105,12 @@ class Stores(NamedTuple):
     latency_s: Floats  # (tiers,)
     token_s: Floats  # (tiers,)
     free_at: Floats  # (tiers, ranks) when the rank's link to a tier is free [s]
+    adapters: Ints  # (ranks,) adapters in use
+    loads: Ints  # (ranks,) adapters that were loaded
+    loads_s: Floats  # (ranks,) the time of these loads, and of waits for each other [s]
+    loaded_at: Floats  # (ranks,) when the last load ends [s]
+    load_latency_s: Floats  # (1,) from where adapters lie
+    load_token_s: Floats  # (1,) the same, for room of a token
     path: Ints  # nodes of one prompt, from the last one
 
 
@@ -222,7 +237,9 @@ def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
         through=np.append(False, tiers.through), is_shared=np.append(False, tiers.scope == PER_FLEET),
         latency_s=np.append(0.0, tiers.latency_s),
         token_s=np.append(0.0, tiers.token_s), free_at=np.zeros((len(of), rank.size)),
-        path=np.zeros(depth, dtype=np.int64),
+        adapters=np.zeros_like(rank), loads=np.zeros_like(rank), loads_s=np.zeros(rank.size),
+        loaded_at=np.zeros(rank.size), load_latency_s=np.full(1, tiers.load_latency_s),
+        load_token_s=np.full(1, tiers.load_token_s), path=np.zeros(depth, dtype=np.int64),
     )  # fmt: skip
 
 
@@ -274,7 +291,7 @@ def ranks_on(ranks: Ranks, server: int) -> Ranks:
         ranks.end_pass[server], ranks.chunk[server], ranks.decoding[server], ranks.started[server],
         ranks.chunks[server], ranks.pauses[server], ranks.passes[server], ranks.next_end[server],
         ranks.base[server], ranks.prompts[server], ranks.reserved[server], ranks.saved[server],
-        ranks.ended[server], ranks.swapped[server], ranks.swap_s[server],
+        ranks.ended[server], ranks.swapped[server], ranks.swap_s[server], ranks.adapters[server],
         Service(
             ranks.service.tokens[server], ranks.service.counter[server], ranks.service.waits[server]
         ),

@@ -49,6 +49,13 @@ class Swaps(NamedTuple):
     token_s: Floats  # to write a token of a rank, or to read it [s]
 
 
+class Adapters(NamedTuple):
+    """Time that adapters, or models that share servers, add to an iteration of requests; shape (points,)."""
+
+    each_s: Floats  # for each of them that a rank uses [s]
+    any_s: Floats  # where it uses any; below 0 where the first one adds nothing [s]
+
+
 class Pipelines(NamedTuple):
     """Pipeline stages of servers, for the time of the bottleneck stage; shape (points,)."""
 
@@ -81,6 +88,7 @@ class Servers(NamedTuple):
     queries: Ints  # tokens of a decoding request in a pass, at least 1: those that are verified
     draft_s: Floats  # time of proposing draft tokens in an iteration that decodes [s]
     swap: Swaps
+    adapter: Adapters
     pipeline: Pipelines
 
 
@@ -98,6 +106,13 @@ class Swap(NamedTuple):
 
     tokens: int
     token_s: float
+
+
+class Adapter(NamedTuple):
+    """Time that adapters add to an iteration of one point."""
+
+    each_s: float
+    any_s: float
 
 
 class Intake(NamedTuple):

@@ -16,7 +16,7 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.passes.captured_graphs import Graph
-from fastflow.performance.serving.passes.step_time import Host, Intake, Pipeline, Servers, Swap
+from fastflow.performance.serving.passes.step_time import Adapter, Host, Intake, Pipeline, Servers, Swap
 from fastflow.performance.serving.requests.load import cached_tokens
 
 TOLERANCE = 1e-9
@@ -47,6 +47,7 @@ class Batch(NamedTuple):
     graph: Graph
     draft_s: float
     swap: Swap
+    adapter: Adapter
     pipeline: Pipeline
     is_closed: bool  # loop
 
@@ -101,7 +102,8 @@ class Ranks(NamedTuple):
     saved: Ints  # (ranks,) tokens of started requests that are in the cache once for several of them
     ended: Ints  # (ranks, requests) those that ended with the last iteration
     swapped: Ints  # (ranks,) tokens of preempted requests in the host's memory
-    swap_s: Floats  # (ranks,) time of swaps that the next iteration waits for [s]
+    swap_s: Floats  # (ranks,) time of swaps and loads that the next iteration waits for [s]
+    adapters: Ints  # (ranks,) adapters, or models, of started requests
     service: Service
 
 
@@ -147,6 +149,7 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
         ),
         draft_s=servers.draft_s[point],
         swap=Swap(servers.swap.tokens[point] // slots, servers.swap.token_s[point]),
+        adapter=Adapter(servers.adapter.each_s[point], servers.adapter.any_s[point]),
         pipeline=Pipeline(
             servers.pipeline.in_flight[point], servers.pipeline.widest[point], servers.pipeline.last[point]
         ),
@@ -206,6 +209,7 @@ def ranks_of(ranks: int, requests: int, most: int) -> Ranks:
         ended=np.empty((ranks, size), dtype=np.int64),
         swapped=np.zeros(ranks, dtype=np.int64),
         swap_s=np.zeros(ranks),
+        adapters=np.zeros(ranks, dtype=np.int64),
         service=Service(np.zeros((ranks, 1)), np.zeros((ranks, 1)), np.zeros((ranks, 1), dtype=np.int64)),
     )
 

@@ -1,7 +1,8 @@
 """The earliest deadline for the first token first; otherwise as `mixed`.
 
-A deadline is the arrival and the limit of `serve.trace`, or else `serve.slo.ttft` (Liu and Layland, Scheduling
-Algorithms for Multiprogramming in a Hard-Real-Time Environment, 1973). Requests that run are not preempted.
+A deadline is the arrival and the limit of `serve.trace`, or else `serve.slo.ttft` (Liu and Layland,
+Scheduling Algorithms for Multiprogramming in a Hard-Real-Time Environment, 1973). Requests that run are not
+preempted.
 """
 
 from __future__ import annotations
