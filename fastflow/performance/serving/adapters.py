@@ -2,8 +2,9 @@
 
 *LoRA*: the requests of an iteration have different adapters, and kernels multiply the rows of each with its
 own narrow products (Punica, arXiv:2310.18547; S-LoRA, arXiv:2311.03285). Adapters are in the memory of
-caches, as S-LoRA's unified paging has them. An iteration reads each adapter in use once, and has two further kernels
-for each adapted product. Operations of adapters are left out: a hundredth of the model's at a rank of 16.
+caches, as S-LoRA's unified paging has them. An iteration reads each adapter in use once, and has two further
+kernels for each adapted product. Operations of adapters are left out: a hundredth of the model's at a rank
+of 16.
 
 *Models* of one architecture with weights of their own, as in a composition of experts (SambaNova SN40L,
 arXiv:2405.07518): a pass computes with one model. An iteration with requests of several has a pass for each.
