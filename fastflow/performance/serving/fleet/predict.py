@@ -195,7 +195,7 @@ def _pool(scenario: ServingScenario, point: int, number: int, handover: Handover
 
 def _no_handover(points: int) -> Handover:
     """Return the transfers of servers that compute their prompts themselves."""
-    return Handover(*np.zeros((2, points)), np.ones(points, dtype=np.int64))
+    return Handover(np.zeros(points), np.zeros(points), np.ones(points, dtype=np.int64))
 
 
 def _joined(*columns: NDArray[Any]) -> NDArray[Any]:
@@ -257,8 +257,8 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
     columns = [np.array([row[i] for row in rows]) for i in range(5)]
     kinds = (np.int64, np.int64, np.bool_, np.float64, np.float64)
     source = f"serve.tiers.{inputs[ADAPTERS_FROM][point]}"
-    return Tiers(
-        *(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)),
+    tiers = Tiers(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+    return tiers._replace(
         load_latency_s=float(inputs[f"{source}.latency"][point]),
         load_token_s=token_bytes / float(inputs[f"{source}.bandwidth"][point]),
     )

@@ -189,7 +189,7 @@ def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trac
         "queue": np.zeros((*shape, length), dtype=np.int64), "end_pass": np.full(both, NEVER),
         "next_end": np.full(shape, NEVER), "base": np.zeros(shape),
         "head": np.full(shape, width), "tail": np.full(shape, width), "swap_s": np.zeros(shape),
-        "service": Service(*np.zeros((2, *clients)), np.zeros(clients, dtype=np.int64)),
+        "service": Service(np.zeros(clients), np.zeros(clients), np.zeros(clients, dtype=np.int64)),
     }  # fmt: skip
     bools, floats = np.zeros((3, number), dtype=np.bool_), np.zeros((3, number))
     return Fleet(
