@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rich.table import Table as Sheet
@@ -59,3 +60,16 @@ def latency_sheet(row: Mapping[str, Any], limits: Limits) -> Sheet:
             cells += ["any", ""]
         sheet.add_row(f"{LATENCY_WORDS[name]} ({name}_s)", *cells)
     return sheet
+
+
+def class_sheets(row: Mapping[str, Any]) -> Iterator[Sheet]:
+    """Yield the latencies of each class of service, where requests have classes."""
+    if not has_value(row, "classes") or not row["classes"]:
+        return
+    times = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p99_s")
+    names = [name.removesuffix("_s").replace("_p", " ") + "%" for name in times]
+    sheet = new_sheet("Classes of service", [("", False), *((name, True) for name in ("requests", *names))])
+    for name, of_class in json.loads(row["classes"]).items():
+        values = (quantity(time, of_class[time]) if time in of_class else "" for time in times)
+        sheet.add_row(name, f"{of_class['requests']:,}", *values)
+    yield sheet
