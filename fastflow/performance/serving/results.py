@@ -18,7 +18,7 @@ from fastflow.performance.serving.fleet.predict import simulate_fleets, too_larg
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.memory_columns import memory_columns, read_s, tier_columns
-from fastflow.performance.serving.method import predict_requests
+from fastflow.performance.serving.method import predict_requests, without_refused
 from fastflow.performance.serving.overlap.hidden import hidden_of, without_hidden
 from fastflow.performance.serving.overload import OVERLOAD, overload
 from fastflow.performance.serving.passes.captured_graphs import captured_sizes
@@ -275,11 +275,7 @@ def continuous(scenario: ServingScenario) -> PhaseResults:
         )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
     reason = _refusals(scenario, refused, columns["requests_per_s"] * scenario.active)
-    columns = {
-        name: column if column.dtype.kind == "U" else np.where(refused == TAKEN, column, np.nan)
-        for name, column in columns.items()
-    }
-    return PhaseResults(_continuous_columns(scenario, columns), reason)
+    return PhaseResults(_continuous_columns(scenario, without_refused(columns, refused)), reason)
 
 
 def disaggregated(scenario: ServingScenario) -> PhaseResults:

@@ -27,9 +27,9 @@ from fastflow.performance.serving.fleet.predict import (
 )
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
-from fastflow.performance.serving.method import predict_requests
+from fastflow.performance.serving.method import predict_requests, without_refused
 from fastflow.performance.serving.overload import overload
-from fastflow.performance.serving.requests.load import TAKEN, TOO_LARGE, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.requests.load import TOO_LARGE, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
@@ -205,11 +205,8 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         refusals.add(i, too_large(scenario, i))
     for i in np.flatnonzero(refused == TOO_LONG).tolist():
         refusals.add(i, _refusal(scenario, prefill, i))
-    columns = {
-        name: column if column.dtype.kind == "U" else np.where(refused == TAKEN, column, np.nan)
-        for name, column in columns.items()
-    }
-    return DisaggregatedResults(prefill, columns, first_reasons(refusals.column(), reason))
+    reason = first_reasons(refusals.column(), reason)
+    return DisaggregatedResults(prefill, without_refused(columns, refused), reason)
 
 
 def run_split(scenario: ServingScenario) -> FleetRun:
