@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.performance.serving.fleet.predict import FleetRun
+from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.performance.serving.fleet.timeline import Timeline
 
 Event = dict[str, Any]

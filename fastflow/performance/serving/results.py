@@ -13,7 +13,7 @@ from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
-from fastflow.performance.serving.fleet.metrics import CLASSES, FLEET
+from fastflow.performance.serving.fleet.metrics import FLEET, GROUPS
 from fastflow.performance.serving.fleet.predict import simulate_fleets, too_large
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
@@ -308,7 +308,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
 
 def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     """Return the columns of `SIMULATED`; times from sending on with the host's time, as in their means."""
-    columns = {name: metrics[name] for name in (*SIMULATED, CLASSES) if name in metrics}
+    columns = {name: metrics[name] for name in (*SIMULATED, *GROUPS) if name in metrics}
     for name in columns.keys() & {*_TTFT, *_E2E}:
         columns[name] = columns[name] + scenario.request_s
     for name in columns.keys() & {*_TPOT}:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fastflow.core.tables import Floats
-from fastflow.performance.serving.fleet.predict import FleetRun
+from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.reporting.charts.style import QUALITATIVE, draw_heading
 
 _TIERS = ("devices", "host", "flash", "remote")

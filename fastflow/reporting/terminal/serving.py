@@ -19,7 +19,7 @@ from fastflow.performance.serving.slo import PERCENTILE, needs_requests, ordinal
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
-from fastflow.reporting.terminal.latencies import Limits, class_sheets, latency_sheet, limits_of
+from fastflow.reporting.terminal.latencies import Limits, group_sheets, latency_sheet, limits_of
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.point import chip_sheet, num_levels
 from fastflow.reporting.terminal.power_limits import device_limits, site_limit_lines
@@ -70,7 +70,7 @@ def show_served(
         out.print(line)
     limits = limits_of(inputs)
     times, *others = served_sheets(row, limits, float(inputs["serve.request_rate"]))
-    print_parts((times, *class_sheets(row), *others))
+    print_parts((times, *group_sheets(row), *others))
     out.print(chip_sheet(row, num_levels(row), chip_title(row)))
     if prefill_chip is not None:
         out.print(chip_sheet(prefill_chip, num_levels(prefill_chip), f"{_CHIP_TITLE} of prefill"))

@@ -19,6 +19,7 @@ from fastflow.performance.serving.fleet.members import (
 )
 from fastflow.performance.serving.fleet.metrics import FleetMetrics, fleet_metrics, split_metrics
 from fastflow.performance.serving.fleet.requests import DECODE_POOL, PREFILL_POOL, in_two_legs, requests_of
+from fastflow.performance.serving.fleet.run import FleetRun, results_of, results_of_legs
 from fastflow.performance.serving.fleet.simulate import MAX_BYTES, Simulated, simulate
 from fastflow.performance.serving.fleet.state import PER_FLEET, PER_RANK, PER_SERVER, Texts, Tiers, Trace
 from fastflow.performance.serving.passes.step_time import Servers
@@ -44,16 +45,6 @@ class Handover(NamedTuple):
     token_s: Floats
 
 
-class FleetRun(NamedTuple):
-    """A simulated fleet of one point."""
-
-    trace: Trace  # as it was sent
-    members: Members
-    result: Simulated  # of disaggregated servers, with two requests for each: the first half prefills
-    ranks: int  # of each server, as ranks of the fleet are numbered
-    is_split: bool
-
-
 class _Pool(NamedTuple):
     """Servers of one kind of a point."""
 
@@ -71,7 +62,7 @@ def simulate_fleets(scenario: ServingScenario) -> Columns:
         run = run_fleet(scenario, point)
         metrics.refused[point] = run.result.refused
         if run.result.refused == TAKEN:
-            fleet_metrics(scenario, point, run.trace, run.result, metrics)
+            fleet_metrics(scenario, point, run, metrics)
     return metrics.columns()
 
 
@@ -85,10 +76,10 @@ def simulate_split_fleets(
     """
     metrics = FleetMetrics.empty(decode.server.size)
     for point in range(decode.server.size):
-        run = run_split_fleet(prefill, decode, handover, point)
+        run = run_split_fleet(prefill, decode, handover, bool(streams[point]), point)
         metrics.refused[point] = run.result.refused
         if run.result.refused == TAKEN:
-            split_metrics(decode, point, run.trace, run.members, run.result, bool(streams[point]), metrics)
+            split_metrics(decode, point, run, metrics)
     return metrics.columns()
 
 
@@ -105,15 +96,17 @@ def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
     pool = _pool(scenario, point, PREFILL_POOL, none)
     times = scenario.passes.times
     result = _simulate((times, times), [pool], trace, texts, scenario, point)
-    return FleetRun(trace, pool.members, result, int(pool.servers.ranks.max()), is_split=False)
+    requests, ranks = results_of(scenario, point, trace, result), int(pool.servers.ranks.max())
+    return FleetRun(trace, pool.members, result, requests, ranks, is_split=False)
 
 
 def run_split_fleet(
-    prefill: ServingScenario, decode: ServingScenario, handover: Handover, point: int
+    prefill: ServingScenario, decode: ServingScenario, handover: Handover, streams: bool, point: int
 ) -> FleetRun:
     """Simulate the fleet of a point with disaggregated servers; raises InputError as `run_fleet` does.
 
-    Lower tiers of both kinds of servers have room for as many tokens as those that prefill.
+    streams: whether the first token comes from the server that decodes. Lower tiers of both kinds of servers
+    have room for as many tokens as those that prefill.
     """
     trace, texts = requests_of(decode.inputs, point)
     none = Handover(*np.zeros((2, decode.server.size)))
@@ -122,7 +115,8 @@ def run_split_fleet(
     result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
     members: Members = map_columns(_joined, *(pool.members for pool in pools))
     ranks = max(int(pool.servers.ranks.max()) for pool in pools)
-    return FleetRun(trace, members, result, ranks, is_split=True)
+    requests = results_of_legs(decode, point, trace, result, streams)
+    return FleetRun(trace, members, result, requests, ranks, is_split=True)
 
 
 def _simulate(
