@@ -21,9 +21,7 @@ def by_class(file: RequestTrace, results: RequestResults, duration: float) -> st
     file: whose first requests were sent; duration: of the run [s]. An object for each class is as
     `_statistics` says.
     """
-    number = file.service_class[: results.isl.size]
-    groups = {name: number == i for i, name in enumerate(file.class_names)}
-    return _as_json(groups, results, duration)
+    return _as_json(groups_by_class(file, results.isl.size), results, duration)
 
 
 def by_turn(file: RequestTrace, results: RequestResults, duration: float) -> str:
@@ -31,13 +29,21 @@ def by_turn(file: RequestTrace, results: RequestResults, duration: float) -> str
 
     file, duration: as of `by_class`.
     """
-    count = results.isl.size
+    return _as_json(groups_by_turn(file, results.isl.size), results, duration)
+
+
+def groups_by_class(file: RequestTrace, count: int) -> dict[str, Bools]:
+    """Return which of a file's first requests are of each class of service, (count,)."""
+    return {name: file.service_class[:count] == i for i, name in enumerate(file.class_names)}
+
+
+def groups_by_turn(file: RequestTrace, count: int) -> dict[str, Bools]:
+    """Return which of a file's first requests are of each group of turns of sessions, (count,)."""
     turn, has_session = file.turn[:count], file.session[:count] >= 0
-    groups = {
+    return {
         name: has_session & (turn >= first) & (turn < (np.inf if end is None else end))
         for name, (first, end) in TURNS.items()
     }
-    return _as_json(groups, results, duration)
 
 
 def _as_json(groups: dict[str, Bools], results: RequestResults, duration: float) -> str:

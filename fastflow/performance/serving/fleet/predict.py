@@ -34,6 +34,8 @@ from fastflow.schema.scheduling import POLICIES
 from fastflow.schema.serving import AUTOSCALE, THROUGH, TIERS
 
 _SCOPES = {"rank": PER_RANK, "server": PER_SERVER, "fleet": PER_FLEET}
+DEVICES = "devices"
+"""The name of the first tier, the devices' own memory."""
 _MOST_TOKENS = 1e15  # of a store
 _KINDS = {"none": NEVER_SCALES, "queue": BY_QUEUE, "rate": BY_RATE, "latency": BY_LATENCY}
 
@@ -50,6 +52,13 @@ class _Pool(NamedTuple):
 
     servers: Servers
     members: Members
+
+
+class _NamedTiers(NamedTuple):
+    """Tiers of a point, and the names of all, that of the devices' memory first."""
+
+    tiers: Tiers
+    names: tuple[str, ...]
 
 
 def simulate_fleets(scenario: ServingScenario) -> Columns:
@@ -95,9 +104,10 @@ def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
     none = Handover(*np.zeros((2, scenario.server.size)))
     pool = _pool(scenario, point, PREFILL_POOL, none)
     times = scenario.passes.times
-    result = _simulate((times, times), [pool], trace, texts, scenario, point)
+    tiers = _tiers(scenario, point)
+    result = _simulate((times, times), [pool], trace, texts, tiers.tiers, scenario, point)
     requests, ranks = results_of(scenario, point, trace, result), int(pool.servers.ranks.max())
-    return FleetRun(trace, pool.members, result, requests, ranks, is_split=False)
+    return FleetRun(trace, pool.members, result, requests, ranks, False, tiers.names)
 
 
 def run_split_fleet(
@@ -112,11 +122,12 @@ def run_split_fleet(
     none = Handover(*np.zeros((2, decode.server.size)))
     pools = [_pool(prefill, point, PREFILL_POOL, none), _pool(decode, point, DECODE_POOL, handover)]
     tables = prefill.passes.times, decode.passes.times
-    result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
+    tiers = _tiers(prefill, point)
+    result = _simulate(tables, pools, in_two_legs(trace), texts, tiers.tiers, prefill, point)
     members: Members = map_columns(_joined, *(pool.members for pool in pools))
     ranks = max(int(pool.servers.ranks.max()) for pool in pools)
     requests = results_of_legs(decode, point, trace, result, streams)
-    return FleetRun(trace, members, result, requests, ranks, is_split=True)
+    return FleetRun(trace, members, result, requests, ranks, True, tiers.names)
 
 
 def _simulate(
@@ -124,6 +135,7 @@ def _simulate(
     pools: list[_Pool],
     trace: Trace,
     texts: Texts,
+    tiers: Tiers,
     scenario: ServingScenario,
     point: int,
 ) -> Simulated:
@@ -137,7 +149,7 @@ def _simulate(
         _scaling(inputs, point, [pool.members.pool.size for pool in pools]),
         trace,
         texts,
-        _tiers(scenario, point),
+        tiers,
         ROUTERS.find(str(inputs[ROUTER][point])),
         Limits(*(float(inputs[key][point]) for key in LIMITS.values())),
         int(inputs["server.block_size"][point]),
@@ -193,7 +205,7 @@ def _scaling(inputs: Inputs, point: int, servers: list[int]) -> Scaling:
     )
 
 
-def _tiers(scenario: ServingScenario, point: int) -> Tiers:
+def _tiers(scenario: ServingScenario, point: int) -> _NamedTiers:
     """Return the tiers below the devices' memory that have any."""
     inputs, layouts = scenario.inputs, scenario.layouts
     tokens = scenario.isl[point] + scenario.osl[point]
@@ -209,7 +221,7 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
     devices = take(layouts.devices, rows_of_point)
     of_point, stored = take(dict(inputs), rows_of_point), take(scenario.room.lower, rows_of_point)
     rooms = room_after_weights(of_point, stored, devices)[:, 0]
-    rows = []
+    rows, names = [], [DEVICES]
     for name, room in zip(TIERS, rooms.tolist(), strict=True):
         bandwidth, latency, scope = (
             inputs[f"serve.tiers.{name}.{field}"][point] for field in ("bandwidth", "latency", "scope")
@@ -219,6 +231,8 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
         tokens = int(min(capacity * of_scope[number] / token_bytes, _MOST_TOKENS))
         if tokens > 0:
             rows.append((number, tokens, through, float(latency), token_bytes / float(bandwidth)))
+            names.append(name)
     columns = [np.array([row[i] for row in rows]) for i in range(5)]
     kinds = (np.int64, np.int64, np.bool_, np.float64, np.float64)
-    return Tiers(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+    tiers = Tiers(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+    return _NamedTiers(tiers, tuple(names))

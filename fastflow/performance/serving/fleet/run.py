@@ -37,6 +37,7 @@ class FleetRun(NamedTuple):
     requests: RequestResults
     ranks: int  # of each server, as ranks of the fleet are numbered
     is_split: bool
+    tiers: tuple[str, ...]  # names of tiers that keep texts, the devices' memory first
 
 
 def results_of(scenario: ServingScenario, point: int, trace: Trace, result: Simulated) -> RequestResults:
