@@ -38,6 +38,11 @@ class Panel(NamedTuple):
     is_stacked: bool = False
     is_stepped: bool = False
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some times have no value."""
+        return any(bool(np.isnan(series.values).any()) for series in self.series)
+
 
 class Curve(NamedTuple):
     """The cumulative distribution of a time."""
@@ -132,7 +137,7 @@ def _reached(when: Floats, time: Floats) -> Floats:
 
 
 def curves_of(run: FleetRun, file: RequestTrace) -> dict[str, list[Curve]]:
-    """Return the distributions of `ttft_s`, `tpot_s` and `e2e_s`: of all requests, by class and by turn.
+    """Return the distributions of ttft, tpot and e2e by name: of all requests, by class and by turn.
 
     file: whose first requests were sent.
     """
@@ -141,7 +146,7 @@ def curves_of(run: FleetRun, file: RequestTrace) -> dict[str, list[Curve]]:
     for by, of_file in (("class", groups_by_class), ("turn", groups_by_turn)):
         named = of_file(file, results.isl.size).items()
         groups += [(by, name, rows) for name, rows in named if rows.any()]
-    columns = {"ttft_s": results.ttft_s, "tpot_s": results.tpot_s, "e2e_s": results.e2e_s}
+    columns = {"ttft": results.ttft_s, "tpot": results.tpot_s, "e2e": results.e2e_s}
     return {
         name: [
             curve_of(by, group, column[rows & ~np.isnan(column)])

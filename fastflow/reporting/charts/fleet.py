@@ -37,8 +37,9 @@ def _draw_panel(axes: Axes, panel: Panel, time: float) -> None:
         step = "post" if panel.is_stepped else None
         axes.stackplot(at, *values, colors=QUALITATIVE, labels=names, alpha=0.85, step=step)
     else:
+        marker = "." if panel.has_gaps else None
         for name, line, colour in zip(names, values, QUALITATIVE, strict=False):
-            axes.plot(at, line, color=colour, label=name, marker=".", markersize=3, linewidth=1.2)
+            axes.plot(at, line, color=colour, label=name, marker=marker, markersize=3, linewidth=1.2)
     axes.set_title(panel.title + (f" [{panel.unit}]" if panel.unit else ""))
     axes.set_ylim(bottom=0.0)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=5, borderaxespad=0.0)
