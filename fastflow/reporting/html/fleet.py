@@ -36,8 +36,8 @@ from fastflow.schema import find_input
 
 _STATISTICS = {"mean": "", "median": "_p50", "90%": "_p90", "95%": "_p95", "99%": "_p99"}
 _OF_GROUPS = ("ttft", "tpot", "e2e"), (50, 95, 99)
-_INPUTS = ("serve.", "router.", "server.", "system.", "parallel.")
-"""Sections whose keys the page lists."""
+_INPUTS = ("parallel.strategy", "router.", "serve.", "server.", "system.")
+"""Keys, and sections of keys, that the page lists."""
 
 
 def fleet_page(run: FleetRun, row: Mapping[str, Any], inputs: Mapping[str, Any], dataset: Dataset) -> bytes:

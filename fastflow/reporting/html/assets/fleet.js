@@ -254,7 +254,7 @@ async function start() {
   await timelines.draw();
   await curves.draw();
   addEventListener("pointerup", () => timelines.release());
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
+  addEventListener("beforeprint", () => (document.querySelector("header details").open = true));
   let width = innerWidth;
   addEventListener("resize", async () => {
     if (Math.abs(innerWidth - width) < 60) return;
