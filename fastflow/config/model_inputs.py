@@ -85,7 +85,8 @@ VALIDATION_KEYS = (
 )  # fmt: skip
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = (
-    "engine", "output", "trace", "picture", COLUMNS, "report", "backtest", "sensitivity", "uncertainty",
+    "engine", "output", "trace", "picture", "html", COLUMNS, "report", "backtest", "sensitivity",
+    "uncertainty",
     *SEARCH_KEYS, *VALIDATION_KEYS,
 )  # fmt: skip
 """Sections and leaves of the configuration that say where and how, and change no result."""

@@ -25,7 +25,8 @@ from fastflow.performance.serving.disaggregated.predict import (
     run_split,
 )
 from fastflow.performance.serving.drafting import MTP
-from fastflow.performance.serving.fleet.predict import FleetRun, run_fleet
+from fastflow.performance.serving.fleet.predict import run_fleet
+from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.performance.serving.images import invalid_images, with_images
 from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts

@@ -19,17 +19,17 @@ from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_colum
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
 from fastflow.performance.serving.fleet.predict import (
-    FleetRun,
     Handover,
     run_split_fleet,
     simulate_split_fleets,
     too_large,
 )
+from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
-from fastflow.performance.serving.method import predict_requests
+from fastflow.performance.serving.method import predict_requests, without_refused
 from fastflow.performance.serving.overload import overload
-from fastflow.performance.serving.requests.load import TAKEN, TOO_LARGE, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.requests.load import TOO_LARGE, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
@@ -179,7 +179,7 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         transfer_latency_s=transfer.latency,
         transfer_token_s=sending_s / scenario.isl,
         transfer_layers=transfer.layers,
-        streams=scenario.inputs[FIRST_TOKEN] == OF_DECODE,
+        streams=_streams(scenario.inputs),
     )
     at_once = scenario.inputs["serve.concurrency"]
     loads = scenario.loads._replace(
@@ -208,17 +208,20 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         refusals.add(i, too_large(scenario, i))
     for i in np.flatnonzero(refused == TOO_LONG).tolist():
         refusals.add(i, _refusal(scenario, prefill, i))
-    columns = {
-        name: column if column.dtype.kind == "U" else np.where(refused == TAKEN, column, np.nan)
-        for name, column in columns.items()
-    }
-    return DisaggregatedResults(prefill, columns, first_reasons(refusals.column(), reason))
+    reason = first_reasons(refusals.column(), reason)
+    return DisaggregatedResults(prefill, without_refused(columns, refused), reason)
 
 
 def run_split(scenario: ServingScenario) -> FleetRun:
     """Simulate the fleet of the first point; raises InputError. scenario: of servers that decode."""
     prefill = build_scenario(prefill_inputs(scenario.inputs), scenario.prefill_layouts, prefills=True)
-    return run_split_fleet(prefill, scenario, _handover(scenario, _cache_transfer(scenario, prefill)), 0)
+    handover = _handover(scenario, _cache_transfer(scenario, prefill))
+    return run_split_fleet(prefill, scenario, handover, bool(_streams(scenario.inputs)[0]), 0)
+
+
+def _streams(inputs: Inputs) -> Bools:
+    """Say where the first token comes from the server that decodes, (points,)."""
+    return np.asarray(inputs[FIRST_TOKEN] == OF_DECODE, dtype=np.bool_)
 
 
 def _handover(scenario: ServingScenario, transfer: _CacheTransfer) -> Handover:

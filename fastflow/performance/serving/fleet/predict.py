@@ -25,6 +25,7 @@ from fastflow.performance.serving.fleet.requests import (
     in_two_legs,
     requests_of,
 )
+from fastflow.performance.serving.fleet.run import FleetRun, results_of, results_of_legs
 from fastflow.performance.serving.fleet.simulate import MAX_BYTES, Simulated, simulate
 from fastflow.performance.serving.fleet.state import PER_FLEET, PER_RANK, PER_SERVER, Texts, Tiers, Trace
 from fastflow.performance.serving.passes.step_time import Servers
@@ -40,6 +41,8 @@ from fastflow.schema.servers import ADAPTERS_FROM, STATE_INTERVAL
 from fastflow.schema.serving import AUTOSCALE, THROUGH, TIERS
 
 _SCOPES = {"rank": PER_RANK, "server": PER_SERVER, "fleet": PER_FLEET}
+DEVICES = "devices"
+"""The name of the first tier, the devices' own memory."""
 _MOST_TOKENS = 1e15  # of a store
 _KINDS = {"none": NEVER_SCALES, "queue": BY_QUEUE, "rate": BY_RATE, "latency": BY_LATENCY}
 
@@ -52,21 +55,18 @@ class Handover(NamedTuple):
     layers: Ints  # parts of a cache, each sent once it is computed; 1: it is sent as a whole
 
 
-class FleetRun(NamedTuple):
-    """A simulated fleet of one point."""
-
-    trace: Trace  # as it was sent
-    members: Members
-    result: Simulated  # of disaggregated servers, with two requests for each: the first half prefills
-    ranks: int  # of each server, as ranks of the fleet are numbered
-    is_split: bool
-
-
 class _Pool(NamedTuple):
     """Servers of one kind of a point."""
 
     servers: Servers
     members: Members
+
+
+class _NamedTiers(NamedTuple):
+    """Tiers of a point, and the names of all, that of the devices' memory first."""
+
+    tiers: Tiers
+    names: tuple[str, ...]
 
 
 def simulate_fleets(scenario: ServingScenario) -> Columns:
@@ -79,7 +79,7 @@ def simulate_fleets(scenario: ServingScenario) -> Columns:
         run = run_fleet(scenario, point)
         metrics.refused[point] = run.result.refused
         if run.result.refused == TAKEN:
-            fleet_metrics(scenario, point, run.trace, run.result, metrics)
+            fleet_metrics(scenario, point, run, metrics)
     return metrics.columns()
 
 
@@ -93,10 +93,10 @@ def simulate_split_fleets(
     """
     metrics = FleetMetrics.empty(decode.server.size)
     for point in range(decode.server.size):
-        run = run_split_fleet(prefill, decode, handover, point)
+        run = run_split_fleet(prefill, decode, handover, bool(streams[point]), point)
         metrics.refused[point] = run.result.refused
         if run.result.refused == TAKEN:
-            split_metrics(decode, point, run.trace, run.members, run.result, bool(streams[point]), metrics)
+            split_metrics(decode, point, run, metrics)
     return metrics.columns()
 
 
@@ -112,25 +112,30 @@ def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
     none = _no_handover(scenario.server.size)
     pool = _pool(scenario, point, PREFILL_POOL, none)
     times = scenario.passes.times
-    result = _simulate((times, times), [pool], trace, texts, scenario, point)
-    return FleetRun(trace, pool.members, result, int(pool.servers.ranks.max()), is_split=False)
+    tiers = _tiers(scenario, point)
+    result = _simulate((times, times), [pool], trace, texts, tiers.tiers, scenario, point)
+    requests, ranks = results_of(scenario, point, trace, result), int(pool.servers.ranks.max())
+    return FleetRun(trace, pool.members, result, requests, ranks, False, tiers.names)
 
 
 def run_split_fleet(
-    prefill: ServingScenario, decode: ServingScenario, handover: Handover, point: int
+    prefill: ServingScenario, decode: ServingScenario, handover: Handover, streams: bool, point: int
 ) -> FleetRun:
     """Simulate the fleet of a point with disaggregated servers; raises InputError as `run_fleet` does.
 
-    Lower tiers of both kinds of servers have room for as many tokens as those that prefill.
+    streams: whether the first token comes from the server that decodes. Lower tiers of both kinds of servers
+    have room for as many tokens as those that prefill.
     """
     trace, texts = requests_of(decode.inputs, point, _sizes(prefill, point))
     none = _no_handover(decode.server.size)
     pools = [_pool(prefill, point, PREFILL_POOL, none), _pool(decode, point, DECODE_POOL, handover)]
     tables = prefill.passes.times, decode.passes.times
-    result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
+    tiers = _tiers(prefill, point)
+    result = _simulate(tables, pools, in_two_legs(trace), texts, tiers.tiers, prefill, point)
     members: Members = map_columns(_joined, *(pool.members for pool in pools))
     ranks = max(int(pool.servers.ranks.max()) for pool in pools)
-    return FleetRun(trace, members, result, ranks, is_split=True)
+    requests = results_of_legs(decode, point, trace, result, streams)
+    return FleetRun(trace, members, result, requests, ranks, True, tiers.names)
 
 
 def _simulate(
@@ -138,6 +143,7 @@ def _simulate(
     pools: list[_Pool],
     trace: Trace,
     texts: Texts,
+    tiers: Tiers,
     scenario: ServingScenario,
     point: int,
 ) -> Simulated:
@@ -151,7 +157,7 @@ def _simulate(
         _scaling(inputs, point, [pool.members.pool.size for pool in pools]),
         trace,
         texts,
-        _tiers(scenario, point),
+        tiers,
         ROUTERS.find(str(inputs[ROUTER][point])),
         Limits(*(float(inputs[key][point]) for key in LIMITS.values())),
         int(inputs["server.block_size"][point]),
@@ -228,7 +234,7 @@ def _scaling(inputs: Inputs, point: int, servers: list[int]) -> Scaling:
     )
 
 
-def _tiers(scenario: ServingScenario, point: int) -> Tiers:
+def _tiers(scenario: ServingScenario, point: int) -> _NamedTiers:
     """Return the tiers below the devices' memory that have any."""
     inputs, layouts = scenario.inputs, scenario.layouts
     tokens = scenario.isl[point] + scenario.osl[point]
@@ -244,7 +250,7 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
     devices = take(layouts.devices, rows_of_point)
     of_point, stored = take(dict(inputs), rows_of_point), take(scenario.room.lower, rows_of_point)
     rooms = room_after_weights(of_point, stored, devices)[:, 0]
-    rows = []
+    rows, names = [], [DEVICES]
     for name, room in zip(TIERS, rooms.tolist(), strict=True):
         bandwidth, latency, scope = (
             inputs[f"serve.tiers.{name}.{field}"][point] for field in ("bandwidth", "latency", "scope")
@@ -254,11 +260,13 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
         tokens = int(min(capacity * of_scope[number] / token_bytes, _MOST_TOKENS))
         if tokens > 0:
             rows.append((number, tokens, through, float(latency), token_bytes / float(bandwidth)))
+            names.append(name)
     columns = [np.array([row[i] for row in rows]) for i in range(5)]
     kinds = (np.int64, np.int64, np.bool_, np.float64, np.float64)
     source = f"serve.tiers.{inputs[ADAPTERS_FROM][point]}"
     tiers = Tiers(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
-    return tiers._replace(
+    tiers = tiers._replace(
         load_latency_s=float(inputs[f"{source}.latency"][point]),
         load_token_s=token_bytes / float(inputs[f"{source}.bandwidth"][point]),
     )
+    return _NamedTiers(tiers, tuple(names))
