@@ -79,7 +79,8 @@ SERVED: tuple[Column, ...] = (
         "transfer_s",
         "float",
         "s",
-        "time to send the KV cache of a request from prefill to decode, mean over requests",
+        "time to send the KV cache of a request from prefill to decode, once its prompt is computed, mean over"
+        " requests",
     ),
     Column("prefill_share", "float", "", "share of iterations that contain prompts"),
     Column(
@@ -145,7 +146,8 @@ SERVED: tuple[Column, ...] = (
         "goodput_per_s",
         "float",
         "1/s",
-        "requests of serve.trace within both limits of serve.slo per second; null: no limit is set",
+        "requests of serve.trace within both limits of serve.slo per second; a deadline of the file replaces"
+        " serve.slo.ttft; null: no limit is set",
     ),
     Column(
         "classes",

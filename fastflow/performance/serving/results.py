@@ -240,7 +240,8 @@ def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> Reas
     reason = Reasons(refused.size)
     for i in np.flatnonzero(refused != TAKEN).tolist():
         if refused[i] == TOO_LONG:
-            reason.add(i, _cache_shortage(scenario, i, float(scenario.longest_request_cache[i])))
+            request, adapter = scenario.longest_request_cache[i], scenario.adapter_bytes[i]
+            reason.add(i, _cache_shortage(scenario, i, float(request), float(adapter)))
         elif refused[i] == TOO_LARGE:
             reason.add(i, too_large(scenario, i))
         elif refused[i] == STALLED:
@@ -258,10 +259,9 @@ def _cache_overflow(scenario: ServingScenario, cache_bytes: Floats) -> ReasonCol
     return reason.column()
 
 
-def _cache_shortage(scenario: ServingScenario, i: int, cache_bytes: float) -> Reason:
-    return cache_shortage(
-        scenario.room, i, cache_bytes, int(scenario.servers.budget[i]), int(scenario.layouts.slots[i])
-    )
+def _cache_shortage(scenario: ServingScenario, i: int, cache_bytes: float, adapter: float = 0.0) -> Reason:
+    budget, slots = int(scenario.servers.budget[i]), int(scenario.layouts.slots[i])
+    return cache_shortage(scenario.room, i, cache_bytes + adapter, budget, slots, adapter=adapter)
 
 
 def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:

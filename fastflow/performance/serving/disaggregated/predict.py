@@ -271,8 +271,9 @@ def _refusal(scenario: ServingScenario, prefill: ServingScenario, i: int) -> Rea
     """Say which servers have too little memory for the longest request."""
     longest = scenario.longest_lengths
     for name, phase, tokens in (("prefill", prefill, longest.isl), ("decode", scenario, longest.both)):
-        cache_bytes, room = float(phase.cache.of(tokens)[i]), max(float(phase.room.caches[i]), 0.0)
+        adapter, room = float(phase.adapter_bytes[i]), max(float(phase.room.caches[i]), 0.0)
+        cache_bytes = float(phase.cache.of(tokens)[i]) + adapter
         slots, budget = int(phase.servers.slots[i]), int(phase.servers.budget[i])
         if cache_bytes > room / slots or name == "decode":
-            return cache_shortage(phase.room, i, cache_bytes, budget, slots, f"device of {name}")
+            return cache_shortage(phase.room, i, cache_bytes, budget, slots, f"device of {name}", adapter)
     raise AssertionError

@@ -109,9 +109,11 @@ def split_metrics(decode: ServingScenario, point: int, run: FleetRun, out: Fleet
     ranks = decode.layouts.replicas[point] * decode.servers.ranks[point]
     cached = result.totals[decoding, CACHE].sum()
     out.cache[point] = cached / (window.end * ranks * decode.servers.capacity[point])
-    last, handed = int(np.flatnonzero(decoding)[0]), result.served.handed
-    sends_s = members.handover_latency_s[last] + handed * members.handover_token_s[last]
-    out.transfer_s[point] = np.where(handed > 0, sends_s, 0.0)[count:].mean()
+    last, handed = int(np.flatnonzero(decoding)[0]), result.served.handed[count:]
+    layers, sends_s = members.handover_layers[last], handed * members.handover_token_s[last]
+    early_s = result.served.prefill_s[count:] * (layers - 1) / layers
+    exposed_s = members.handover_latency_s[last] + np.maximum(sends_s - early_s, sends_s / layers)
+    out.transfer_s[point] = np.where(handed > 0, exposed_s, 0.0).mean()
 
 
 def _write(scenario: ServingScenario, point: int, run: FleetRun, out: FleetMetrics) -> Window:
@@ -128,7 +130,8 @@ def _write(scenario: ServingScenario, point: int, run: FleetRun, out: FleetMetri
     out.prefix_hit_rate[point] = results.cached.sum() / prompts
     out.tier_hit_rate[point] = results.read.sum() / prompts
     out.goodput_per_s[point] = results.within.sum() / duration
-    if not any(scenario.inputs[key][point] > 0.0 for key in LIMITS.values()):
+    no_limits = not any(scenario.inputs[key][point] > 0.0 for key in LIMITS.values())
+    if no_limits and np.isinf(run.trace.deadline).all():
         out.goodput_per_s[point] = np.nan
     file = read_trace(str(scenario.inputs[TRACE][point]))
     out.classes[point] = by_class(file, results, duration)

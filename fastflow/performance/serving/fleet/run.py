@@ -22,7 +22,7 @@ class RequestResults(NamedTuple):
     ttft_s: Floats
     tpot_s: Floats  # NaN: it has one output token
     e2e_s: Floats
-    within: Bools  # whether it is within all limits of `serve.slo`
+    within: Bools  # whether it is within all limits of `serve.slo`, or its own one of the first token
     isl: Ints  # tokens of the prompt
     cached: Ints  # of these, tokens that the cache has when the request starts
     read: Ints  # and tokens that are read from lower tiers
@@ -47,7 +47,7 @@ def results_of(scenario: ServingScenario, point: int, trace: Trace, result: Simu
         np.arange(trace.isl.size), trace.osl, result.served.arrived, requests.admitted, requests.first,
         requests.first, requests.end, requests.end - requests.admitted,
     )  # fmt: skip
-    return _results(scenario, point, ended, result)
+    return _results(scenario, point, ended, trace, result)
 
 
 def results_of_legs(
@@ -64,19 +64,17 @@ def results_of_legs(
         decodes if streams else first, decodes, requests.end[count:],
         requests.end[count:] - requests.admitted[:count],
     )  # fmt: skip
-    return _results(scenario, point, ended, result)
+    return _results(scenario, point, ended, trace, result)
 
 
 def _results(
-    scenario: ServingScenario, point: int, ended: EndedRequests, result: Simulated
+    scenario: ServingScenario, point: int, ended: EndedRequests, trace: Trace, result: Simulated
 ) -> RequestResults:
     request_s, count = float(scenario.request_s[point]), ended.osl.size
     ttft = ended.first - ended.sent + request_s
     per_token = (ended.end - ended.first) / np.maximum(ended.osl - 1, 1)
-    within: Bools = np.ones(count, dtype=np.bool_)
-    for name, values in (("ttft", ttft), ("tpot", per_token)):
-        limit = scenario.inputs[LIMITS[name]][point]
-        within &= (values <= limit) | (limit == 0.0)
+    limit = scenario.inputs[LIMITS["tpot"]][point]
+    within: Bools = (ttft <= trace.deadline) & ((per_token <= limit) | (limit == 0.0))
     return RequestResults(
         ended, ttft, np.where(ended.osl > 1, per_token, np.nan), ended.end - ended.sent + request_s, within,
         result.requests.isl[:count], result.served.cached[:count], result.served.read[:count],

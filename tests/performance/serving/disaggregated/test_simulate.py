@@ -139,8 +139,10 @@ def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
 def test_the_analytic_form_refuses_overloads():
     times = realistic()
     many = loads({"concurrency": 0, "rate": 1000.0})
-    assert steady_disaggregated(times, times, pools({}, {}, (1, 1), (0.0, 0.0)), many).refused[0] == TOO_MANY
-    long = pools({"capacity": 1000}, {}, (1, 1), (0.0, 0.0))
+    assert (
+        steady_disaggregated(times, times, pools({}, {}, (1, 1), (0.0, 0.0, 1)), many).refused[0] == TOO_MANY
+    )
+    long = pools({"capacity": 1000}, {}, (1, 1), (0.0, 0.0, 1))
     assert steady_disaggregated(times, times, long, loads({})).refused[0] == TOO_LONG
 
 
@@ -202,3 +204,15 @@ def test_another_chip_may_prefill():
     assert named["ttft_s"][0] == same
     with pytest.raises(fastflow.InputError, match=r"serve\.prefill\.chip=h101 .* expected one of a10, a100"):
         fastflow.evaluate(*POINT, "serve.prefill.devices=4", "serve.prefill.chip=h101")
+
+
+def test_layers_are_sent_while_the_next_ones_are_computed():
+    """What is left of a transfer is its last layer, or what the link takes longer than the prompt."""
+    columns = ("serve.prefill.devices=4", "serve.concurrency=4", "serve.layerwise_transfer=false,true")
+    for bandwidth in (20, 2):
+        frame = fastflow.evaluate(*POINT, *columns, f"serve.bandwidth={bandwidth} GB/s")
+        whole, layers = frame["transfer_s"].to_numpy()
+        last = 512 * frame["kv_token_B"][0] / (bandwidth * 1e9) / 80
+        assert last < layers < whole
+        assert frame["simulated"][1]
+        assert frame["ttft_s"][1] < frame["ttft_s"][0]
