@@ -79,8 +79,8 @@ SERVED: tuple[Column, ...] = (
         "transfer_s",
         "float",
         "s",
-        "time to send the KV cache of a request from prefill to decode, once its prompt is computed, mean over"
-        " requests",
+        "time to send the KV cache of a request from prefill to decode, once its prompt is computed; mean"
+        " over requests",
     ),
     Column("prefill_share", "float", "", "share of iterations that contain prompts"),
     Column(

@@ -124,10 +124,15 @@ def by_column(rows, defaults):
 
 def arrays_of(cls, columns):
     """Return a table of the package; columns: lists."""
+    return cls(**arrays_by_name(columns))
+
+
+def arrays_by_name(columns):
+    """Return lists as arrays."""
     bools = ("through", "handover", "resumes")
     floats = {"sent", "target", "priority", "deadline"} | {name for name in columns if name.endswith("_s")}
     types = {name: bool if name in bools else float if name in floats else np.int64 for name in columns}
-    return cls(**{name: np.array(values, dtype=types[name]) for name, values in columns.items()})
+    return {name: np.array(values, dtype=types[name]) for name, values in columns.items()}
 
 
 def of_package(fleet, policy=None):
@@ -140,7 +145,7 @@ def of_package(fleet, policy=None):
         arrays_of(Scaling, by_column(fleet["scaling"], SCALER)),
         arrays_of(Trace, fleet["trace"]),
         arrays_of(Texts, fleet["texts"]),
-        arrays_of(Tiers, by_column(fleet["tiers"], TIER))._replace(**fleet["source"]),
+        Tiers(**arrays_by_name(by_column(fleet["tiers"], TIER)), **fleet["source"]),
         BUILT_IN[router.pop("name")],
         Limits(**router),
         fleet["block"],

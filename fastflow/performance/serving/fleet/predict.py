@@ -264,8 +264,14 @@ def _tiers(scenario: ServingScenario, point: int) -> _NamedTiers:
     columns = [np.array([row[i] for row in rows]) for i in range(5)]
     kinds = (np.int64, np.int64, np.bool_, np.float64, np.float64)
     source = f"serve.tiers.{inputs[ADAPTERS_FROM][point]}"
-    tiers = Tiers(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
-    tiers = tiers._replace(
+    of_tiers = (column.astype(kind) for column, kind in zip(columns, kinds, strict=True))
+    scope, capacity, is_through, latency_s, token_s = of_tiers
+    tiers = Tiers(
+        scope,
+        capacity,
+        is_through,
+        latency_s,
+        token_s,
         load_latency_s=float(inputs[f"{source}.latency"][point]),
         load_token_s=token_bytes / float(inputs[f"{source}.bandwidth"][point]),
     )

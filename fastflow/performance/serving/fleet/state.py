@@ -69,8 +69,8 @@ class Tiers(NamedTuple):
     through: Bools  # it gets what the tier above gets; else what the tier above evicts
     latency_s: Floats  # of a read
     token_s: Floats  # to read a token
-    load_latency_s: float = 0.0  # of a load of an adapter from where all of them lie [s]
-    load_token_s: float = 0.0  # the same, for room of a token [s]
+    load_latency_s: float  # of a load of an adapter from where all of them lie [s]
+    load_token_s: float  # the same, for room of a token [s]
 
 
 class Served(NamedTuple):

@@ -1,4 +1,4 @@
-"""Adapters and models that requests name, and states of linear layers in cached texts: by hand, and of points.
+"""Adapters and models that requests name, and states of linear layers in caches: by hand, and of points.
 
 Iterations take 1 ms a token. A load takes 10 ms, and 1 ms for room of a token.
 """
