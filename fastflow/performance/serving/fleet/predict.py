@@ -264,7 +264,7 @@ def _tiers(scenario: ServingScenario, point: int) -> _NamedTiers:
     columns = [np.array([row[i] for row in rows]) for i in range(5)]
     kinds = (np.int64, np.int64, np.bool_, np.float64, np.float64)
     source = f"serve.tiers.{inputs[ADAPTERS_FROM][point]}"
-    of_tiers = (column.astype(kind) for column, kind in zip(columns, kinds, strict=True))
+    of_tiers: list[NDArray[Any]] = [column.astype(kind) for column, kind in zip(columns, kinds, strict=True)]
     scope, capacity, is_through, latency_s, token_s = of_tiers
     tiers = Tiers(
         scope,
