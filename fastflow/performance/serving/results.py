@@ -11,6 +11,7 @@ from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons, 
 from fastflow.core.reasons.forms import out_of_range, stalled
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
+from fastflow.performance.serving.attention_columns import attention_columns
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
 from fastflow.performance.serving.fleet.metrics import CLASSES, FLEET
@@ -98,20 +99,21 @@ def decode_pass(scenario: ServingScenario, requests: Floats, context: Floats) ->
     hidden_s = hidden_of(scenario.passes.times, scenario.server, rows, core.time, 0.0 * core.time)
     layers = tokens.time + core.time - hidden_s
     slowest = np.maximum(pipeline.widest * layers, pipeline.last * layers + head.time)
-    total = _launched(scenario, _overlapped(_sum(tokens, head, core), hidden_s), padded > 0.0)
+    total = _launched(scenario, _overlapped(scenario, _sum(tokens, head, core), hidden_s), padded > 0.0)
     waits = (pipeline.in_flight > 1.0) & (pipeline.in_flight * slowest > total.time)
     time = np.where(waits, pipeline.in_flight * slowest, total.time)
     return total._replace(time=time, stall=time - total.time)
 
 
-def _overlapped(pass_: _Pass, hidden_s: Floats) -> _Pass:
-    """Return a pass without the time that overlap inside a device hides [s]."""
+def _overlapped(scenario: ServingScenario, pass_: _Pass, hidden_s: Floats) -> _Pass:
+    """Return a pass without the time that overlap hides [s], in which devices draw what they do at rest."""
     if not hidden_s.any():
         return pass_
     time, exchange, by, throttled = without_hidden(
         hidden_s, pass_.time, pass_.exchange, pass_.by, pass_.throttled
     )
-    return pass_._replace(time=time, exchange=exchange, by=by, throttled=throttled)
+    energy = pass_.energy - scenario.power.idle * hidden_s
+    return pass_._replace(time=time, exchange=exchange, energy=energy, by=by, throttled=throttled)
 
 
 def _launched(scenario: ServingScenario, decode: _Pass, is_captured: Bools) -> _Pass:
@@ -142,7 +144,7 @@ def prompt_passes(scenario: ServingScenario, prompts: Floats, tokens: Floats, bu
         _read_part(scenario, HEAD_PART, prompts),
         core,
     )
-    return _overlapped(whole, hidden_s * num_passes)
+    return _overlapped(scenario, whole, hidden_s * num_passes)
 
 
 def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:
@@ -253,6 +255,7 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
     } | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
+    columns |= attention_columns(scenario, requests, context)
     columns |= _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))
     work = _work(scenario, decode, host, layouts.stage * layouts.slots * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
@@ -302,12 +305,12 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         Pool(
             scenario.power,
             _devices(scenario),
-            _work(scenario, decode, host, passes / batch * layouts.tensor),
+            _work(scenario, decode, host, passes / batch * layouts.rank_devices),
         ),
         Pool(
             prefill.power,
             inputs["serve.prefill.devices"],
-            _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.tensor),
+            _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.rank_devices),
         ),
     ]
     devices = _devices(scenario) + inputs["serve.prefill.devices"]
@@ -326,6 +329,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
     } | _of_images(prefill) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
+    columns |= attention_columns(scenario, batch, scenario.mean_context)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / rate)
     memory = memory_columns(scenario, columns["kv_B"], scenario.mean_context)
@@ -378,9 +382,9 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     host = _decode_host_s(scenario, batch)
     computed = scenario.computed_tokens
     prompt = prompt_passes(scenario, np.ones(batch.size), computed, servers.budget.astype(np.float64))
-    often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.tensor
+    often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.rank_devices
     decoded = _work(scenario, decode, host, often)
-    read = _work(scenario, prompt, np.zeros(batch.size), layouts.tensor)
+    read = _work(scenario, prompt, np.zeros(batch.size), layouts.rank_devices)
     work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + scenario.request_s, "tpot_s": tpot,
@@ -397,6 +401,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
     } | _of_images(scenario) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
+    columns |= attention_columns(scenario, np.maximum(batch, 1.0), scenario.mean_context)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)
