@@ -169,8 +169,8 @@ def all_splits(inputs: Inputs) -> list[dict[str, str | int]]:
 
     splits: list[dict[str, str | int]] = []
     for num_prefill in [prefill_devices] if prefill_devices else range(1, devices):
-        num_decode = max(devices - num_prefill, 1)
-        decode_servers = servers_on(max(num_decode - attention, 1)) if decode_strategy == AUTO else [decode_strategy]
+        num_decode = max(devices - num_prefill - attention, 1)
+        decode_servers = servers_on(num_decode) if decode_strategy == AUTO else [decode_strategy]
         prefill_servers = servers_on(num_prefill) if prefill_strategy == AUTO else [prefill_strategy]
         for server in decode_servers:
             for prefill_server in prefill_servers:

@@ -1,4 +1,4 @@
-"""Power, costs and emissions of systems that serve, with other chips for prefill or attention, and of tokens."""
+"""Power, costs and emissions of systems that serve, whose devices may have other chips, and of tokens."""
 
 from __future__ import annotations
 

@@ -38,6 +38,11 @@ class Sets(NamedTuple):
     transfers: Transfers
 
     @property
+    def num_layers(self) -> Floats:
+        """Layers of the model, as a number for times."""
+        return self.layers.astype(np.float64)
+
+    @property
     def share(self) -> Floats:
         """Share of the devices that are of attention."""
         share: Floats = self.attention / (self.attention + self.others)
@@ -84,11 +89,11 @@ def split_of(sets: Sets, tokens: Ints, others: Part, attention: Part) -> Split:
 
     others, attention: of layers without the core of attention, of either set's tables.
     """
-    column = [np.asarray(values)[:, None] for values in sets[:10]]
-    _, _, _, _, ranks, groups, microbatches, queries, _, is_operator = column
-    batches = np.clip(tokens // queries, 1, microbatches).astype(np.float64)
+    is_operator, groups = sets.is_operator[:, None], sets.groups[:, None]
+    whole_requests = tokens // sets.queries[:, None]
+    batches = np.clip(whole_requests, 1, sets.microbatches[:, None]).astype(np.float64)
     size = tokens / batches
-    whole = read(others, (tokens,), sets.row, np.maximum(size * ranks / groups, 1.0))
+    whole = read(others, (tokens,), sets.row, np.maximum(size * (sets.ranks[:, None] / groups), 1.0))
     own = read(attention, (tokens,), sets.side, size)
     embedding = own.of_model[..., EMBEDDING_TIME]
     own_kernels = np.where(is_operator, 0.0, own.attention + own.sums)

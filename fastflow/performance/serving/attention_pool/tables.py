@@ -8,7 +8,7 @@ the devices of attention. Energy and power are means over all devices of a serve
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,8 @@ from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HE
 from fastflow.schema.serving import OPERATOR
 
 RATIOS = np.linspace(0.0, 1.0, 33)
-"""Times of attention's core at which hidden time is tabulated, over that of all else: beyond, with two or more
-micro-batches, attention is the slowest in the pipeline, and hides all that it can."""
+"""Times of attention's core at which hidden time is tabulated, over that of all else: beyond, with two or
+more micro-batches, attention is the slowest in the pipeline, and hides all that it can."""
 COARSE_RATIOS = np.linspace(0.0, 1.0, 9)
 
 
@@ -96,12 +96,15 @@ def _mean_power(power: Power, side: Power, rows: Ints, share: Floats) -> Power:
 
     share: of the devices, those of attention.
     """
-    means = []
-    for column, of_side in zip(power, side, strict=True):
-        mean = column.copy()
-        mean[rows] = column[rows] if column.dtype == bool else column[rows] * (1.0 - share) + of_side * share
-        means.append(mean)
-    return Power(*means)
+
+    def mean(column: Floats, of_side: Floats) -> Floats:
+        means = column.copy()
+        means[rows] = column[rows] * (1.0 - share) + of_side * share
+        return means
+
+    fields = [name for name in Power._fields if name != "of_budget"]
+    means: Any = {name: mean(getattr(power, name), getattr(side, name)) for name in fields}
+    return power._replace(**means)
 
 
 def _other_weights(sets: Sets, passes: Passes) -> Floats:
@@ -135,11 +138,12 @@ def _joined(passes: Passes, distinct: Passes) -> Passes:
         for name in passes.parts
     }
     fields = ("weights", "expert_weights", "attention_weights", "peak", "reads", "busy")
+    columns: Any = {name: np.concatenate([getattr(table, name) for table in tables]) for name in fields}
     return passes._replace(
         times=times, parts=parts, limiters=limiters,
         chip=concat_tables([passes.chip, distinct.chip]),
         reason=concat_tables([passes.reason, distinct.reason]),
-        **{name: np.concatenate([getattr(table, name) for table in tables]) for name in fields},
+        **columns,
     )  # fmt: skip
 
 
@@ -150,10 +154,17 @@ def _on_ratios(table: Passes, decode: Floats, prefill: Floats) -> Overlap:
         return Overlap(
             decode, prefill, np.zeros((count, size, decode.size, prefill.size)), np.zeros(count, np.bool_)
         )
-    hidden = overlap.hidden
-    for axis, ratios, own in ((2, decode, overlap.decode), (3, prefill, overlap.prefill)):
-        hidden = np.apply_along_axis(lambda line, at=ratios, of=own: np.interp(at, of, line), axis, hidden)
-    return Overlap(decode, prefill, hidden, overlap.overlaps)
+    hidden = _interpolated(overlap.hidden, overlap.prefill, prefill)
+    hidden = _interpolated(hidden.swapaxes(2, 3), overlap.decode, decode).swapaxes(2, 3)
+    return Overlap(decode, prefill, np.ascontiguousarray(hidden), overlap.overlaps)
+
+
+def _interpolated(table: Floats, ratios: Floats, at: Floats) -> Floats:
+    """Return a table at other ratios along its last axis; beyond the last ratio it is that of the last."""
+    low = np.clip(np.searchsorted(ratios, at, side="right") - 1, 0, ratios.size - 2)
+    share = np.minimum((at - ratios[low]) / (ratios[low + 1] - ratios[low]), 1.0)
+    values: Floats = table[..., low] * (1.0 - share) + table[..., low + 1] * share
+    return values
 
 
 def _aligned(table: Passes, name: str, limiters: tuple[str, ...], parts: int) -> Part:
@@ -218,8 +229,8 @@ def _attention_weights(sets: Sets, side: Passes, parts: int) -> Floats:
 
 def _hidden(sets: Sets, split: Split) -> Overlap:
     """Return the time that the pipeline of micro-batches hides."""
-    layers, batches = 1.0 * sets.layers[:, None, None, None], split.batches[..., None, None]
-    alone = split.serial_s(1.0 * sets.layers[:, None])[..., None, None]
+    layers, batches = sets.num_layers[:, None, None, None], split.batches[..., None, None]
+    alone = split.serial_s(sets.num_layers[:, None])[..., None, None]
     core = (RATIOS[:, None] + COARSE_RATIOS) * alone / batches
     trip = Trip(
         (split.attention.time[..., None, None] + core) / layers,
@@ -235,7 +246,7 @@ def _hidden(sets: Sets, split: Split) -> Overlap:
 def _layers(sets: Sets, split: Split) -> Part:
     """Return all layers but the core of attention, of all micro-batches one after the other."""
     own, whole, batches = split.attention, split.others, split.batches
-    time = split.serial_s(1.0 * sets.layers[:, None])
+    time = split.serial_s(sets.num_layers[:, None])
     by, throttled, joules = np.zeros(whole.part.by.shape), np.zeros(time.shape), np.zeros(time.shape)
     each = (own, sets.share, sets.side_idle), (whole, 1.0 - sets.share, sets.idle)
     for of, devices, idle in each:
@@ -271,7 +282,7 @@ def _in_microbatches(sets: Sets, axes: Axes, core: Part) -> Part:
     """Return the core of attention of decoding requests, of all micro-batches one after the other."""
     batches = np.clip(axes.requests, 1, sets.microbatches[:, None])[..., None].astype(np.float64)
     size = axes.requests[:, None] / batches
-    part = read(core, (axes.requests, axes.context), sets.side, size, 1.0 * axes.context)
+    part = read(core, (axes.requests, axes.context), sets.side, size, axes.context.astype(np.float64))
     return Part(*(column * batches.reshape(*batches.shape, *(1,) * (column.ndim - 3)) for column in part))
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Floats, Inputs
+from fastflow.core.tables import Floats, Inputs, Ints
 from fastflow.performance.serving.attention_pool.devices import BANDWIDTH, PART_APART
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.other_chips import has_chip
@@ -33,9 +33,7 @@ class Transfers(NamedTuple):
     back: Floats  # [s]
 
 
-def transfers_of(
-    inputs: Inputs, layouts: ServerLayouts, groups: Floats, chips: tuple[Chip, Chip]
-) -> Transfers:
+def transfers_of(inputs: Inputs, layouts: ServerLayouts, groups: Ints, chips: tuple[Chip, Chip]) -> Transfers:
     """Return the transfers of servers; inputs: of points with devices of attention, with the other chip.
 
     groups: ranks of the other devices, (points,); chips: of devices of attention, and of others.
