@@ -82,6 +82,31 @@ SERVED: tuple[Column, ...] = (
         "time to send the KV cache of a request from prefill to decode, once its prompt is computed; mean"
         " over requests",
     ),
+    Column("attention_devices", "int", "", "number of devices that only compute attention"),
+    Column(
+        "attention_s",
+        "float",
+        "s",
+        "time of time_s in which devices of attention compute (serve.attention), without the host",
+    ),
+    Column(
+        "other_devices_s",
+        "float",
+        "s",
+        "time of time_s in which the other devices compute, which have no attention (serve.attention)",
+    ),
+    Column(
+        "other_devices_weight_B",
+        "float",
+        "B",
+        "weights of a device that does all but attention (serve.attention); weight_B is of one of attention",
+    ),
+    Column(
+        "other_devices_footprint_B",
+        "float",
+        "B",
+        "memory of a device that does all but attention: weights and workspace, and no caches",
+    ),
     Column("prefill_share", "float", "", "share of iterations that contain prompts"),
     Column(
         "prefill_bound_by",

@@ -82,6 +82,15 @@ def short_of_cache(
     return f"{need}; {occupied} leave them {left / 1e9:.4g} GB{shared}"
 
 
+@form(Code.MEMORY)
+def short_of_other_devices(*, needed: float, capacity: float, weights: float) -> str:
+    """A device that does all but attention needs more memory than it has [B]."""
+    return (
+        f"a device that does all but attention needs {needed / 1e9:.4g} GB of memory, of which weights"
+        f" {weights / 1e9:.4g} GB, has {capacity / 1e9:.4g} GB"
+    )
+
+
 # --- chips
 
 

@@ -57,20 +57,21 @@ def decode_pass(scenario: ServingScenario, requests: Floats, context: Floats) ->
     hidden_s = hidden_of(scenario.passes.times, scenario.server, rows, core.time, 0.0 * core.time)
     layers = tokens.time + core.time - hidden_s
     slowest = np.maximum(pipeline.widest * layers, pipeline.last * layers + head.time)
-    total = _launched(scenario, _overlapped(_sum(tokens, head, core), hidden_s), padded > 0.0)
+    total = _launched(scenario, _overlapped(scenario, _sum(tokens, head, core), hidden_s), padded > 0.0)
     waits = (pipeline.in_flight > 1.0) & (pipeline.in_flight * slowest > total.time)
     time = np.where(waits, pipeline.in_flight * slowest, total.time)
     return total._replace(time=time, stall=time - total.time)
 
 
-def _overlapped(pass_: MeanPass, hidden_s: Floats) -> MeanPass:
-    """Return a pass without the time that overlap inside a device hides [s]."""
+def _overlapped(scenario: ServingScenario, pass_: MeanPass, hidden_s: Floats) -> MeanPass:
+    """Return a pass without the time that overlap hides [s], in which devices draw what they do at rest."""
     if not hidden_s.any():
         return pass_
     time, exchange, by, throttled = without_hidden(
         hidden_s, pass_.time, pass_.exchange, pass_.by, pass_.throttled
     )
-    return pass_._replace(time=time, exchange=exchange, by=by, throttled=throttled)
+    energy = pass_.energy - scenario.power.idle * hidden_s
+    return pass_._replace(time=time, exchange=exchange, energy=energy, by=by, throttled=throttled)
 
 
 def _launched(scenario: ServingScenario, decode: MeanPass, is_captured: Bools) -> MeanPass:
@@ -101,4 +102,4 @@ def prompt_passes(scenario: ServingScenario, prompts: Floats, tokens: Floats, bu
         _read_part(scenario, HEAD_PART, prompts),
         core,
     )
-    return _overlapped(whole, hidden_s * num_passes)
+    return _overlapped(scenario, whole, hidden_s * num_passes)

@@ -11,6 +11,7 @@ from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons, 
 from fastflow.core.reasons.forms import out_of_range, stalled
 from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
+from fastflow.performance.serving.attention_columns import attention_columns
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
 from fastflow.performance.serving.fleet.metrics import FLEET, GROUPS
@@ -160,6 +161,7 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
     } | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
+    columns |= attention_columns(scenario, requests, context)
     columns |= _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))
     work = _work(scenario, decode, host, layouts.stage * layouts.slots * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
@@ -205,12 +207,12 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         Pool(
             scenario.power,
             _devices(scenario),
-            _work(scenario, decode, host, passes / batch * layouts.tensor),
+            _work(scenario, decode, host, passes / batch * layouts.rank_devices),
         ),
         Pool(
             prefill.power,
             inputs["serve.prefill.devices"],
-            _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.tensor),
+            _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.rank_devices),
         ),
     ]
     devices = _devices(scenario) + inputs["serve.prefill.devices"]
@@ -229,6 +231,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
     } | _of_images(prefill) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
+    columns |= attention_columns(scenario, batch, scenario.mean_context)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / rate)
     memory = memory_columns(scenario, columns["kv_B"], scenario.mean_context)
@@ -281,9 +284,9 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     host = _decode_host_s(scenario, batch)
     computed = scenario.computed_tokens
     prompt = prompt_passes(scenario, np.ones(batch.size), computed, servers.budget.astype(np.float64))
-    often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.tensor
+    often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.rank_devices
     decoded = _work(scenario, decode, host, often)
-    read = _work(scenario, prompt, np.zeros(batch.size), layouts.tensor)
+    read = _work(scenario, prompt, np.zeros(batch.size), layouts.rank_devices)
     work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + scenario.request_s, "tpot_s": tpot,
@@ -300,6 +303,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
     } | _of_images(scenario) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
+    columns |= attention_columns(scenario, np.maximum(batch, 1.0), scenario.mean_context)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)

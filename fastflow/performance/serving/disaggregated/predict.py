@@ -7,7 +7,6 @@ transfer of the cache delay the second token, and count in the time per output t
 
 from __future__ import annotations
 
-from operator import methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +15,12 @@ from numpy.typing import NDArray
 from fastflow.core.reasons.codes import Code, Reason, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, column_of, first_reasons
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
+from fastflow.performance.serving.attention_pool.devices import (
+    ATTENTION_DEVICES,
+    has_pool,
+    invalid_pool,
+    other_devices,
+)
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
 from fastflow.performance.serving.fleet.predict import (
@@ -28,6 +33,7 @@ from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
 from fastflow.performance.serving.method import predict_requests, without_refused
+from fastflow.performance.serving.other_chips import has_chip, with_chip
 from fastflow.performance.serving.overload import overload
 from fastflow.performance.serving.requests.load import TOO_LARGE, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
@@ -36,15 +42,13 @@ from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import parse
 from fastflow.physics.workload.request_trace import KEY as TRACE
-from fastflow.schema import OF_PREFILL, SECTIONS_OF_CHIP
+from fastflow.schema import OF_PREFILL
 
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
 PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"
 SAME = "same"
 FIRST_TOKEN, OF_DECODE = "serve.first_token", "decode"
 LAYERWISE = "serve.layerwise_transfer"
-_OF_PREFILL_CHIP = tuple(OF_PREFILL + section for section in SECTIONS_OF_CHIP)
-_IS_OF_PREFILL_CHIP = methodcaller("startswith", _OF_PREFILL_CHIP)  # of a key; in C, as every point asks
 
 
 class PhaseLayouts(NamedTuple):
@@ -77,7 +81,15 @@ def is_disaggregated(inputs: Inputs) -> Bools:
 
 
 def decode_inputs(inputs: Inputs) -> Inputs:
-    """Return inputs with the devices that decode, for points of any mode: all but those of prefill."""
+    """Return inputs with the devices that decode, for points of any mode: all but those of prefill.
+
+    Without those of attention, where it has devices of its own.
+    """
+    return other_devices(_decoding(inputs))
+
+
+def _decoding(inputs: Inputs) -> Inputs:
+    """Return inputs with all devices that decode."""
     rows = is_disaggregated(inputs)
     if not rows.any():
         return inputs
@@ -97,26 +109,19 @@ def prefill_inputs(inputs: Inputs) -> Inputs:
     columns[DEVICES] = np.maximum(inputs[PREFILL_DEVICES], 1)
     columns[STRATEGY] = np.array(strategies)
     columns["serve.concurrency"] = np.ones(points, dtype=np.int64)  # their passes decode nothing
+    columns[ATTENTION_DEVICES] = np.zeros(points, dtype=np.int64)  # of servers that decode
     columns["serve.num_speculative_tokens"] = np.zeros(points, dtype=np.int64)
     return columns
 
 
 def has_prefill_chip(inputs: Inputs) -> bool:
     """Say whether the inputs have a separate prefill chip."""
-    return any(map(_IS_OF_PREFILL_CHIP, inputs))
+    return has_chip(inputs, OF_PREFILL)
 
 
 def with_prefill_chip(inputs: Inputs) -> Columns:
     """Return inputs with the prefill chip, where there is one, in place of the decode chip, and its limit."""
-    prefill_chip = {
-        key.removeprefix(OF_PREFILL): column
-        for key, column in inputs.items()
-        if key.startswith(_OF_PREFILL_CHIP)
-    }
-    columns = dict(inputs)
-    if prefill_chip:
-        kept = {key: column for key, column in columns.items() if not key.startswith(SECTIONS_OF_CHIP)}
-        columns = kept | prefill_chip
+    columns = with_chip(inputs, OF_PREFILL)
     if PREFILL_LIMIT in inputs:
         columns[LIMIT] = inputs[PREFILL_LIMIT]
     return columns
@@ -133,7 +138,10 @@ def phase_layouts(inputs: Inputs) -> PhaseLayouts:
     """Return the servers of both phases; inputs: of points of any mode, with all devices."""
     is_split = is_disaggregated(inputs)
     decoding = np.where(is_split, f"{DEVICES} - {PREFILL_DEVICES}", DEVICES)
+    decoding = np.where(has_pool(inputs), np.char.add(decoding, f" - {ATTENTION_DEVICES}"), decoding)
     decode, rows = server_layouts(decode_inputs(inputs), devices_key=decoding), np.flatnonzero(is_split)
+    of_pool = invalid_pool(_decoding(inputs), decode)
+    decode = decode._replace(reason=first_reasons(of_pool, decode.reason))
     if not rows.size:
         return PhaseLayouts(decode, decode, decode.reason)
     columns = take(dict(inputs), rows)

@@ -214,7 +214,7 @@ def _start_s(scenario: ServingScenario, point: int) -> float:
     inputs = scenario.inputs
     tier = f"serve.tiers.{inputs[AUTOSCALE['weights_from']][point]}"
     read_s = float(inputs[f"{tier}.latency"][point]) + float(
-        scenario.room.weights[point] / inputs[f"{tier}.bandwidth"][point]
+        max(scenario.room.weights[point], scenario.others.weights[point]) / inputs[f"{tier}.bandwidth"][point]
     )
     return float(inputs[AUTOSCALE["start_time"]][point]) + read_s
 
