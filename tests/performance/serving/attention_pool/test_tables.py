@@ -34,7 +34,7 @@ def whole():
 
 @pytest.mark.parametrize("part", ["attention", "operator"])
 def test_two_sets_in_turn_take_as_long_as_one(whole, part):
-    """Without micro-batches, devices of the same kind only add the latency of two transfers in a layer."""
+    """Without micro-batches, devices of the same kind only add the latency of two transfers a layer."""
     row = evaluate(
         *APART, "system.devices=4", "parallel.strategy=TP-2", "serve.batch=256", f"serve.attention.part={part}",
         "serve.attention.microbatches=1",
