@@ -14,7 +14,10 @@ from fastflow.performance.serving.requests.load import ROUTES, random_bits
 
 
 class View(NamedTuple):
-    """A fleet as a router sees it."""
+    """A fleet as a router sees it: of a long trace, the requests and texts that are loaded (`loading`).
+
+    So a request is a slot in tables, which another one has later. `number` lasts.
+    """
 
     in_flight: Ints  # (ranks,) requests routed to a rank that have not ended
     home: Ints  # (pools, sessions) rank of each session, which a router may set; -1: none yet
@@ -24,6 +27,7 @@ class View(NamedTuple):
     trace: Trace
     texts: Texts
     stores: Stores
+    number: Ints  # (requests,) of each request in the whole trace, as `stores.number` has it of each node
 
 
 @inlined_kernel
