@@ -105,6 +105,7 @@ class Stores(NamedTuple):
     latency_s: Floats  # (tiers,)
     token_s: Floats  # (tiers,)
     free_at: Floats  # (tiers, ranks) when the rank's link to a tier is free [s]
+    has_adapters: Bools  # (1,) whether requests need any
     adapters: Ints  # (ranks,) adapters in use
     loads: Ints  # (ranks,) adapters that were loaded
     loads_s: Floats  # (ranks,) the time of these loads, and of waits for each other [s]
@@ -237,7 +238,8 @@ def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
         through=np.append(False, tiers.through), is_shared=np.append(False, tiers.scope == PER_FLEET),
         latency_s=np.append(0.0, tiers.latency_s),
         token_s=np.append(0.0, tiers.token_s), free_at=np.zeros((len(of), rank.size)),
-        adapters=np.zeros_like(rank), loads=np.zeros_like(rank), loads_s=np.zeros(rank.size),
+        has_adapters=np.full(1, bool((texts.tokens == 0).any())), adapters=np.zeros_like(rank),
+        loads=np.zeros_like(rank), loads_s=np.zeros(rank.size),
         loaded_at=np.zeros(rank.size), load_latency_s=np.full(1, tiers.load_latency_s),
         load_token_s=np.full(1, tiers.load_token_s),
         path=np.zeros(depth_of(texts.parent), dtype=np.int64), number=np.zeros(0, dtype=np.int64),
