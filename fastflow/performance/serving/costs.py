@@ -17,7 +17,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     with_prefill_chip,
 )
 from fastflow.physics.carbon.columns import carbon_columns
-from fastflow.physics.cost.columns import cost_columns, devices_of
+from fastflow.physics.cost.columns import Devices, cost_columns, devices_of
 from fastflow.physics.cost.rent import invalid_rent
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, generate
@@ -45,16 +45,7 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> ServedCosts:
     devices: Ints = inputs["system.devices"]
     missing = np.full(devices.size, np.nan)
     power: Floats = columns.get("power_W", missing) * devices
-    if has_prefill_chip(inputs):
-        prefill_devices = np.where(is_disaggregated(inputs), np.minimum(inputs[PREFILL_DEVICES], devices), 0)
-        prefill_inputs = with_prefill_chip(inputs)
-        prefill_chip = compute_unique(generate, prefill_inputs, *HARDWARE, cached=True)
-        groups = [
-            devices_of(inputs, chip, devices - prefill_devices),
-            devices_of(prefill_inputs, prefill_chip, prefill_devices),
-        ]
-    else:
-        groups = [devices_of(inputs, chip, devices)]
+    groups = device_groups(inputs, chip)
     output_rate, prompt_rate, request_rate = (
         columns.get(name, missing) for name in ("tokens_per_s", "prefill_tokens_per_s", "requests_per_s")
     )
@@ -69,6 +60,23 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> ServedCosts:
     costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
     costs[CARBON_TOKEN.name] = costs["carbon_g"] / time / token_rate
     return ServedCosts(costs, above_limits)
+
+
+def device_groups(inputs: Inputs, chip: Chip) -> list[Devices]:
+    """Return the devices of points that serve, those that prefill last where they are of another chip.
+
+    chip: of the devices that decode.
+    """
+    devices: Ints = inputs["system.devices"]
+    if not has_prefill_chip(inputs):
+        return [devices_of(inputs, chip, devices)]
+    prefill_devices = np.where(is_disaggregated(inputs), np.minimum(inputs[PREFILL_DEVICES], devices), 0)
+    prefill_inputs = with_prefill_chip(inputs)
+    prefill_chip = compute_unique(generate, prefill_inputs, *HARDWARE, cached=True)
+    return [
+        devices_of(inputs, chip, devices - prefill_devices),
+        devices_of(prefill_inputs, prefill_chip, prefill_devices),
+    ]
 
 
 def invalid_device_rent(inputs: Inputs) -> ReasonColumn:
