@@ -121,7 +121,17 @@ def with_packages(column: Column, value: object) -> Column:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    columns = (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH, *FLEETS, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
+    columns = (
+        *RESULTS,
+        *TRANSFORMER,
+        *SERVED,
+        *SEARCH,
+        *FLEETS,
+        *VALIDATION,
+        *BACKTEST,
+        *SENSITIVITY,
+        *BANDS,
+    )
     return next((column for column in columns if _matches(name, column.name)), None)
 
 

@@ -27,7 +27,7 @@ _ROUNDING = 1e-9
 
 
 def fleet_bounds(inputs: Inputs) -> Columns:
-    """Return bounds of result columns of points with `serve.trace`; (points,) each, all numbers of devices set.
+    """Return bounds of result columns of points with `serve.trace` and a number of devices; (points,) each.
 
     Results are at least as large, those per second and device, or per second and megawatt, at most as large.
     Raises InputError for a trace that cannot be read.

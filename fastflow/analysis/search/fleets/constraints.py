@@ -1,4 +1,4 @@
-"""Constraints of a search over fleets: limits of result columns, such as `ttft_p99_s<1 s, tpot_p50_s<50 ms`."""
+"""Constraints of a search over fleets: limits of result columns, as `ttft_p99_s<1 s, tpot_p50_s<50 ms`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def show(name: str, value: float) -> str:
 
 
 def read_constraints(value: object, columns: Collection[str]) -> tuple[Constraint, ...]:
-    """Return the constraints of a text, (); columns: results of points that are numbers. Raises InputError."""
+    """Return the constraints of a text; columns: results of points that are numbers. Raises InputError."""
     if value is None:
         return ()
     parts = value if isinstance(value, list | tuple) else str(value).split(",")
@@ -97,7 +97,8 @@ def missed(constraints: Sequence[Constraint], columns: Mapping[str, Any], reason
         values = values_of(columns, constraint.name, texts.size)
         for i in np.flatnonzero(~constraint.met_by(values) & (texts == "")).tolist():
             value = "none" if np.isnan(values[i]) else show(constraint.name, float(values[i]))
-            texts[i] = f"{constraint.name} is {value}, not {constraint.sense} {show(constraint.name, constraint.limit)}"
+            limit = f"{constraint.sense} {show(constraint.name, constraint.limit)}"
+            texts[i] = f"{constraint.name} is {value}, not {limit}"
     return texts
 
 

@@ -16,8 +16,8 @@ from fastflow.schema import result_column
 DEVICES = "devices"
 """The objective by default."""
 USUAL = (
-    DEVICES, "usd_per_h", "token_usd", "joules_per_token", "system_W", "carbon_g_per_token",
-    "tokens_per_s_per_device", "tokens_per_s_per_MW", "ttft_p99_s", "tpot_p99_s", "e2e_p99_s", "goodput_per_s",
+    DEVICES, "usd_per_h", "token_usd", "joules_per_token", "system_W", "carbon_g_per_token", "ttft_p99_s",
+    "tpot_p99_s", "e2e_p99_s", "goodput_per_s", "tokens_per_s_per_device", "tokens_per_s_per_MW",
 )  # fmt: skip
 """Objectives that messages name."""
 MAXIMISED = frozenset((

@@ -68,7 +68,9 @@ def read_fleet_options(run: Run) -> FleetOptions:
     _refuse_keys(run)
     leaves, columns = run.first.leaves, _numbers(run)
     objective, second = leaves.get("objective"), leaves.get("pareto")
-    measures = (read_measure("objective", DEVICES if objective is None else objective, columns),)
+    measures: tuple[Measure, ...] = (
+        read_measure("objective", DEVICES if objective is None else objective, columns),
+    )
     if second is not None:
         measures = (*measures, read_measure("pareto", second, columns))
         if measures[0] == measures[1]:
@@ -112,7 +114,9 @@ def _period(value: object) -> float:
     try:
         seconds = units.parse(str(value), "s")
     except ValueError as error:
-        raise InputError(PLAN, str(value), f"the length of a period, such as '1 h', or null ({error})") from None
+        raise InputError(
+            PLAN, str(value), f"the length of a period, such as '1 h', or null ({error})"
+        ) from None
     if not 1.0 <= seconds < float("inf"):
         raise InputError(PLAN, str(value), "a period of 1 s or more, or null")
     return seconds

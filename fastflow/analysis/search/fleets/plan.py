@@ -42,11 +42,16 @@ class Plan(NamedTuple):
     length_s: float
     periods: list[PlannedPeriod]
     fixed: int
-    """The point with the lowest total of the objective that meets the constraints in every period; -1: none."""
+    """The point with the lowest total of the objective, of those that meet the constraints in every period;
+    -1: none does."""
 
 
 def make_plan(
-    question: Question, workers: Workers, length_s: float, begin: Callable[[int], None], advance: Callable[[int], None]
+    question: Question,
+    workers: Workers,
+    length_s: float,
+    begin: Callable[[int], None],
+    advance: Callable[[int], None],
 ) -> Plan:
     """Plan the periods of a question's trace; raises InputError.
 
@@ -83,7 +88,9 @@ def fixed_fleet(planned: Sequence[PlannedPeriod]) -> int:
     Points are simulated in the order of their bounds, and in busy periods first.
     """
     pairs = [(one.simulated, one.weight, one.period.requests.size) for one in planned]
-    simulated = [(one, weight) for one, weight, _ in sorted(pairs, key=lambda pair: -pair[2]) if one is not None]
+    simulated = [
+        (one, weight) for one, weight, _ in sorted(pairs, key=lambda pair: -pair[2]) if one is not None
+    ]
     least: Floats = np.sum([weight * one.bounds[0] for one, weight in simulated], axis=0)
     least = least - _ROUNDING * np.abs(least)  # sums in another order
     excluded = np.any([one.excluded for one, _ in simulated], axis=0)

@@ -93,7 +93,7 @@ class Simulated:
         advance(self.is_known.size - finished)
 
     def simulate(self, points: Ints) -> None:
-        """Simulate points, those that are not known yet; raises InputError, and Stopped after an interrupt."""
+        """Simulate points that are not known yet; raises InputError, and Stopped after an interrupt."""
         points = points[~self.is_known[points]]
         if not points.size:
             return
@@ -131,12 +131,17 @@ class Simulated:
 
 
 def batch_size(bounds: Floats) -> int:
-    """Return how many points to simulate at a time; bounds: of the remaining ones in order, (measures, points)."""
+    """Return how many points to simulate at a time.
+
+    bounds: of the remaining points in order, (measures, points).
+    """
     equal = int((bounds == bounds[:, :1]).all(axis=0).sum())
-    return min(bounds.shape[1], max(min(equal, BATCH), LEAST_BATCH))
+    return min(int(bounds.shape[1]), max(min(equal, BATCH), LEAST_BATCH))
 
 
-def _simulate(grid: Grid, changed: Mapping[str, str | int], token: CancellationToken, points: Ints) -> ResultTable:
+def _simulate(
+    grid: Grid, changed: Mapping[str, str | int], token: CancellationToken, points: Ints
+) -> ResultTable:
     """Simulate some points in this thread."""
     with token:
         return rows_of(grid, points, changed)

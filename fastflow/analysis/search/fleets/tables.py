@@ -27,9 +27,9 @@ _FIXED = ("devices", "usd_per_h", "system_W")
 
 
 def ranking_table(simulated: Simulated, options: FleetOptions) -> pa.Table:
-    """Return a row for each simulated configuration: those that meet the constraints first, then by objective.
+    """Return a row for each simulated fleet: those that meet the constraints first, then by objective.
 
-    Of equal ones, the first of the grid comes first.
+    Of equal ones, that with the better second objective comes first, or else the first of the grid.
     """
     points = ranked(simulated)
     objectives = _OBJECTIVES[: len(options.measures)]
@@ -37,7 +37,10 @@ def ranking_table(simulated: Simulated, options: FleetOptions) -> pa.Table:
     rows = []
     for number, (point, row) in enumerate(zip(points.tolist(), simulated.rows(points.tolist()), strict=True)):
         first = {"rank": number + 1} | _objective_values(simulated, options, point)
-        first |= {"meets_constraints": bool(simulated.meets[point]), "missed_constraint": simulated.missed[point]}
+        first |= {
+            "meets_constraints": bool(simulated.meets[point]),
+            "missed_constraint": simulated.missed[point],
+        }
         if options.has_front:
             first["on_front"] = point in front
         rows.append(first | row)
@@ -50,7 +53,7 @@ def ranking_table(simulated: Simulated, options: FleetOptions) -> pa.Table:
 def ranked(simulated: Simulated) -> Ints:
     """Return the simulated points in the order of the ranking."""
     points = np.flatnonzero(simulated.is_known)
-    order = np.lexsort((points, simulated.values[0, points], ~simulated.meets[points]))
+    order = np.lexsort((points, *simulated.values[::-1, points], ~simulated.meets[points]))
     ranked_points: Ints = points[order]
     return ranked_points
 
@@ -115,7 +118,9 @@ def _schema(grid: Grid, own: Sequence[str], options: FleetOptions, kind: str, tr
         "constraints": [constraint.text for constraint in options.constraints],
         "points": grid.points, "simulated": tried, "keys": grid.keys,
     }  # fmt: skip
-    metadata = identity(grid, kind, about["objective"], about["pareto"], about["constraints"], options.period_s)
+    metadata = identity(
+        grid, kind, about["objective"], about["pareto"], about["constraints"], options.period_s
+    )
     return pa.schema([*fields, *schema_of(grid)], metadata={**metadata, ABOUT: json.dumps(about)})
 
 
