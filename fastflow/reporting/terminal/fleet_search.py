@@ -134,7 +134,7 @@ def _totals(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Part]:
         sheet.add_row(str(name), *(shown if known else ("-", "-", "-")))
     saved = 1.0 - totals.loc["plan"] / totals.loc["fixed fleet"]
     if saved.notna().all():
-        sheet.add_row("less", *(units.percent(float(share)) for share in saved.to_list()))
+        sheet.add_row("less", *(units.percent(share) for share in saved.to_numpy().tolist()))
     yield sheet
     fixed = frame["fixed_point"].dropna()
     if fixed.empty:

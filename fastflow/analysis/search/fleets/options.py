@@ -68,9 +68,8 @@ def read_fleet_options(run: Run) -> FleetOptions:
     _refuse_keys(run)
     leaves, columns = run.first.leaves, _numbers(run)
     objective, second = leaves.get("objective"), leaves.get("pareto")
-    measures: tuple[Measure, ...] = (
-        read_measure("objective", DEVICES if objective is None else objective, columns),
-    )
+    objective = DEVICES if objective is None else objective
+    measures: tuple[Measure, ...] = (read_measure("objective", objective, columns),)
     if second is not None:
         measures = (*measures, read_measure("pareto", second, columns))
         if measures[0] == measures[1]:
