@@ -229,8 +229,9 @@ def show_fleets(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     from fastflow.reporting.charts.fleet_search import draw_front, draw_plan
     from fastflow.reporting.terminal import fleet_search as shown
 
-    frame, about = dataset.read(dataset.schema.names), dataset.mapping("fleets")
-    is_plan = dataset.kind == kinds.PLAN
+    is_plan, about = dataset.kind == kinds.PLAN, dataset.mapping("fleets")
+    order = "period" if is_plan else "rank"
+    frame = dataset.read(dataset.schema.names).sort_values(order, ignore_index=True)
     shown.report(frame, about, is_plan)
     if is_plan or about["pareto"]:
         draw = draw_plan if is_plan else draw_front

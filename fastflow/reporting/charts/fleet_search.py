@@ -72,14 +72,15 @@ def _name_fleets(axes: Axes, front: pd.DataFrame, names: Sequence[str], x: Any, 
     """Write the keys of fleets next to their marks, of some at even distances."""
     rows = np.unique(np.linspace(0, len(front) - 1, min(len(front), _MAX_NAMED)).round().astype(int))
     for row in rows.tolist() if len(front) else []:
-        text = ", ".join(_text(front.iloc[row][name]) for name in names)
+        text = ", ".join(_text(name, front.iloc[row][name]) for name in names)
         axes.annotate(
             text, (x.iloc[row], y.iloc[row]), (4, 4), textcoords="offset points", fontsize=7, color=QUIET
         )
 
 
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _text(name: str, value: Any) -> str:
+    """Write the value of a key; of a number with the last part of its name."""
+    return value if isinstance(value, str) else f"{name.rpartition('.')[2]} {value:g}"
 
 
 def draw_plan(frame: pd.DataFrame, about: Mapping[str, Any]) -> Figure:
@@ -100,16 +101,17 @@ def draw_plan(frame: pd.DataFrame, about: Mapping[str, Any]) -> Figure:
         unit = result_column(about["objective"]).unit
         named.append(("objective", f"{about['objective']} [{unit}]" if unit else about["objective"]))
     for axes, (name, title) in zip(rows[1:], named, strict=True):
-        for column, colour, label in (
-            (name, QUALITATIVE[0], "best fleet of each period"),
-            (f"fixed_{name}", QUALITATIVE[1], "best fixed fleet"),
+        for column, colour, line, label in (
+            (f"fixed_{name}", QUALITATIVE[1], "--", "best fixed fleet"),
+            (name, QUALITATIVE[0], "-", "best fleet of each period"),
         ):
             values = frame[column].astype(float).to_numpy()
             if np.isfinite(values).any():
-                axes.stairs(values, edges, color=colour, label=label, baseline=None, linewidth=1.5)
+                axes.stairs(values, edges, color=colour, linestyle=line, label=label, baseline=None)
         axes.set_title(title)
         axes.set_ylim(bottom=0.0)
-        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=2, borderaxespad=0.0)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=2, borderaxespad=0.0)
     rows[-1].set_xlabel("time [h]")
     text = ", ".join(about["constraints"])
     note = f"{pluralize(len(frame), 'period')}{f', with {text}' if text else ''}"

@@ -140,7 +140,8 @@ def _totals(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Part]:
     if fixed.empty:
         yield "No fixed fleet meets the constraints in every period"
     else:
-        yield f"Fixed fleet: point {int(fixed.iloc[0]):,} of the grid, the best in all periods together"
+        keys = ", ".join(f"{key} {quantity(key, value)}" for key, value in about["fixed"].items())
+        yield f"Fixed fleet: point {int(fixed.iloc[0]):,} of the grid{f', {keys}' if keys else ''}"
 
 
 def report(frame: pd.DataFrame, about: Mapping[str, Any], is_plan: bool) -> None:

@@ -75,7 +75,17 @@ def plan_table(plan: Plan, grid: Grid, options: FleetOptions) -> pa.Table:
     rows = [_row_of_period(plan, number, planned, options) for number, planned in enumerate(plan.periods)]
     own = [*_OF_PERIOD, "objective", "fixed_point", "fixed_objective", *(f"fixed_{name}" for name in _FIXED)]
     tried = sum(int(one.simulated.is_known.sum()) for one in plan.periods if one.simulated is not None)
-    return _table(rows, _schema(grid, own, options, kinds.PLAN, tried))
+    schema = _schema(grid, own, options, kinds.PLAN, tried)
+    about = json.loads(schema.metadata[ABOUT.encode()]) | {"fixed": _keys_of_fixed(plan, grid)}
+    return _table(rows, schema.with_metadata({**schema.metadata, ABOUT.encode(): json.dumps(about).encode()}))
+
+
+def _keys_of_fixed(plan: Plan, grid: Grid) -> dict[str, Any]:
+    """Return the swept keys of the fixed fleet with its values; {} without one."""
+    simulated = next((one.simulated for one in plan.periods if one.simulated is not None), None)
+    if simulated is None or plan.fixed < 0:
+        return {}
+    return {key: simulated.value(plan.fixed, key) for key in grid.keys}
 
 
 def _row_of_period(plan: Plan, number: int, planned: PlannedPeriod, options: FleetOptions) -> dict[str, Any]:
