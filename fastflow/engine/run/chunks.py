@@ -92,8 +92,8 @@ def rows_of(grid: Grid, points: NDArray[np.int64], changed: Mapping[str, str | i
     for positions, share in grid.shares_of(points):
         inputs = grid.inputs(share)
         inputs |= {key: broadcast_column(np.array([value]), positions.size) for key, value in changed.items()}
-        found = predict_points(inputs, trials=trials_of(grid, share, inputs))
-        predicted.append(found._replace(positions=positions, share=share))
+        part = predict_points(inputs, trials=trials_of(grid, share, inputs))
+        predicted.append(part._replace(positions=positions, share=share))
     return tabulate(grid, points, predicted)
 
 

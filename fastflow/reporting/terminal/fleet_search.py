@@ -132,9 +132,9 @@ def _totals(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Part]:
             units.show(row["energy_J"], "J"),
         )
         sheet.add_row(str(name), *(shown if known else ("-", "-", "-")))
-    saved = 1.0 - totals.loc["plan"] / totals.loc["fixed fleet"]
-    if saved.notna().all():
-        sheet.add_row("less", *(units.percent(share) for share in saved.to_numpy().tolist()))
+    plan, fixed_fleet = totals.to_numpy().tolist()
+    if totals.notna().all(axis=None):
+        sheet.add_row("less", *(units.percent(1.0 - a / b) for a, b in zip(plan, fixed_fleet, strict=True)))
     yield sheet
     fixed = frame["fixed_point"].dropna()
     if fixed.empty:

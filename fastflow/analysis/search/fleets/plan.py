@@ -11,7 +11,7 @@ import numpy as np
 
 from fastflow.analysis.search.fleets.options import PER_HOUR
 from fastflow.analysis.search.fleets.periods import Period, periods_of, write_period
-from fastflow.analysis.search.fleets.simulated import Question, Simulated, Workers, batch_size
+from fastflow.analysis.search.fleets.simulated import Problem, Simulated, Workers, batch_size
 from fastflow.core.tables import Floats
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.physics.workload.request_trace import read_trace
@@ -47,37 +47,37 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    question: Question,
+    problem: Problem,
     workers: Workers,
     length_s: float,
     begin: Callable[[int], None],
     advance: Callable[[int], None],
 ) -> Plan:
-    """Plan the periods of a question's trace; raises InputError.
+    """Plan the periods of the trace of a problem; raises InputError.
 
     begin: called with the number of periods, and one; advance: with 1 after each, and after the fixed fleet.
     """
-    question = question._replace(measures=question.measures[:1])
-    inputs = question.grid.first_inputs()
+    problem = problem._replace(measures=problem.measures[:1])
+    inputs = problem.grid.first_inputs()
     trace = read_trace(str(inputs[TRACE][0]))
     periods = periods_of(trace, int(inputs[_REQUESTS][0]), float(inputs[_SPEED][0]), length_s)
     begin(1 + len(periods))
-    per_hour = question.measures[0].name in PER_HOUR
+    per_hour = problem.measures[0].name in PER_HOUR
     with TemporaryDirectory() as folder:
         planned = []
         for number, period in enumerate(periods):
             path, weight, simulated = Path(folder) / f"period-{number}.csv", length_s / HOUR, None
             if period.requests.size:
                 write_period(trace, period, path)
-                simulated = Simulated(question, workers, {TRACE: str(path), _REQUESTS: 0})
+                simulated = Simulated(problem, workers, {TRACE: str(path), _REQUESTS: 0})
             if not per_hour:
                 weight = float(trace.osl[period.requests].sum())
             planned.append(PlannedPeriod(period, weight, simulated))
-        fixed = fixed_fleet([one for one in planned if one.simulated is not None])
+        fixed = fixed_fleet([part for part in planned if part.simulated is not None])
         advance(1)
-        for one in planned:
-            if one.simulated is not None:
-                one.simulated.search(lambda points: None)
+        for part in planned:
+            if part.simulated is not None:
+                part.simulated.search(lambda points: None)
             advance(1)
     return Plan(length_s, planned, fixed)
 
@@ -87,13 +87,12 @@ def fixed_fleet(planned: Sequence[PlannedPeriod]) -> int:
 
     Points are simulated in the order of their bounds, and in busy periods first.
     """
-    pairs = [(one.simulated, one.weight, one.period.requests.size) for one in planned]
-    simulated = [
-        (one, weight) for one, weight, _ in sorted(pairs, key=lambda pair: -pair[2]) if one is not None
-    ]
-    least: Floats = np.sum([weight * one.bounds[0] for one, weight in simulated], axis=0)
+    parts = [(part.simulated, part.weight, part.period.requests.size) for part in planned]
+    busy_first = sorted(parts, key=lambda part: -part[2])
+    simulated = [(fleets, weight) for fleets, weight, _ in busy_first if fleets is not None]
+    least: Floats = np.sum([weight * fleets.bounds[0] for fleets, weight in simulated], axis=0)
     least = least - _ROUNDING * np.abs(least)  # sums in another order
-    excluded = np.any([one.excluded for one, _ in simulated], axis=0)
+    excluded = np.any([fleets.excluded for fleets, _ in simulated], axis=0)
     points = np.flatnonzero(~excluded)
     points = points[np.lexsort((points, least[points]))]
     best, best_total = -1, np.inf
@@ -101,10 +100,10 @@ def fixed_fleet(planned: Sequence[PlannedPeriod]) -> int:
         size = batch_size(least[None, points])
         alive, points = points[:size], points[size:]
         total = np.zeros(least.size)
-        for one, weight in simulated:
-            one.simulate(alive)
-            alive = alive[one.meets[alive]]
-            total[alive] += weight * one.values[0, alive]
+        for fleets, weight in simulated:
+            fleets.simulate(alive)
+            alive = alive[fleets.meets[alive]]
+            total[alive] += weight * fleets.values[0, alive]
         if alive.size:
             first = alive[np.lexsort((alive, total[alive]))[0]]
             if (total[first], first) < (best_total, best if best >= 0 else least.size):

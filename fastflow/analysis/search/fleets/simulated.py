@@ -22,7 +22,7 @@ BATCH, LEAST_BATCH = 16, 4
 what is simulated does not depend on the machine."""
 
 
-class Question(NamedTuple):
+class Problem(NamedTuple):
     """What a search looks for."""
 
     grid: Grid
@@ -39,7 +39,7 @@ class Workers(NamedTuple):
 
 
 class Simulated:
-    """Configurations of a question under one trace, each of them simulated or not.
+    """Configurations of a problem under one trace, each of them simulated or not.
 
     - `bounds`: Floats, the least possible value of each measure, -inf where none is known, (measures, points)
     - `values`: Floats, of simulated points, NaN of others, (measures, points)
@@ -48,14 +48,14 @@ class Simulated:
     - `excluded`: Bools, whether a bound shows that a point misses a constraint, (points,)
     """
 
-    def __init__(self, question: Question, workers: Workers, changed: Mapping[str, str | int]) -> None:
+    def __init__(self, problem: Problem, workers: Workers, changed: Mapping[str, str | int]) -> None:
         """Compute the bounds; changed: values in place of inputs, by key. Raises InputError."""
-        self.question, self.workers, self.changed = question, workers, changed
-        points = question.grid.points
-        known = _bounds(question.grid, changed)
-        self.bounds: Floats = np.array([_least(measure, known, points) for measure in question.measures])
+        self.problem, self.workers, self.changed = problem, workers, changed
+        points = problem.grid.points
+        known = _bounds(problem.grid, changed)
+        self.bounds: Floats = np.array([_least(measure, known, points) for measure in problem.measures])
         self.excluded: Bools = np.zeros(points, dtype=np.bool_)
-        for constraint in question.constraints:
+        for constraint in problem.constraints:
             bound = known.get(constraint.name)
             if bound is not None and constraint.is_upper != (constraint.name in MAXIMISED):
                 self.excluded |= constraint.excludes(bound)
@@ -98,7 +98,7 @@ class Simulated:
         if not points.size:
             return
         pieces = np.array_split(points, min(points.size, self.workers.pool.size))
-        work = partial(_simulate, self.question.grid, self.changed, self.workers.token)
+        work = partial(_simulate, self.problem.grid, self.changed, self.workers.token)
         for piece, table in zip(pieces, self.workers.pool.map(work, pieces), strict=True):
             self._add(piece, table)
 
@@ -108,11 +108,11 @@ class Simulated:
             self._row[point] = len(self._tables), row
         self._tables.append(table)
         self.is_known[points] = True
-        self.values[:, points] = [measure.of(table, points.size) for measure in self.question.measures]
+        self.values[:, points] = [measure.of(table, points.size) for measure in self.problem.measures]
         feasible = np.ma.filled(table["feasible"], False).astype(np.bool_)
         reason = np.where(feasible, "", np.ma.filled(table["reason"], "").astype(object))
         reason[~feasible & (reason == "")] = "not feasible"
-        self.missed[points] = missed(self.question.constraints, table, reason)
+        self.missed[points] = missed(self.problem.constraints, table, reason)
 
     def best(self) -> int:
         """Return the best point by the first measure of those that meet all constraints; -1 for none."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fastflow.analysis.search.fleets.options import FleetOptions
 from fastflow.analysis.search.fleets.plan import make_plan
-from fastflow.analysis.search.fleets.simulated import Question, Simulated, Workers
+from fastflow.analysis.search.fleets.simulated import Problem, Simulated, Workers
 from fastflow.analysis.search.fleets.tables import plan_table, ranking_table
 from fastflow.config.messages import pluralize
 from fastflow.engine.dataset.folder import PLAN
@@ -40,14 +40,14 @@ def search_fleets(run: Run, options: FleetOptions, listener: Listener = SILENT) 
     compile_ahead(grid.first_inputs())
     token, plan = CancellationToken(), None
     with interruptible(token), ThreadPool(run.settings) as pool:
-        workers, question = Workers(pool, token), Question(grid, options.measures, options.constraints)
+        workers, problem = Workers(pool, token), Problem(grid, options.measures, options.constraints)
         listener.start(pluralize(grid.points, "configuration"), grid.points, "configurations")
-        simulated = Simulated(question, workers, {})
+        simulated = Simulated(problem, workers, {})
         simulated.search(listener.advance)
         ranking = ranking_table(simulated, options)
         if options.period_s:
             plan = make_plan(
-                question,
+                problem,
                 workers,
                 options.period_s,
                 lambda periods: listener.start("a plan: the fixed fleet, then its periods", periods, "steps"),

@@ -44,9 +44,9 @@ def ranking_table(simulated: Simulated, options: FleetOptions) -> pa.Table:
         if options.has_front:
             first["on_front"] = point in front
         rows.append(first | row)
-    own = ["rank", *objectives, "meets_constraints", "missed_constraint"]
-    own += ["on_front"] if options.has_front else []
-    schema = _schema(simulated.question.grid, own, options, kinds.FLEETS, int(simulated.is_known.sum()))
+    names = ["rank", *objectives, "meets_constraints", "missed_constraint"]
+    names += ["on_front"] if options.has_front else []
+    schema = _schema(simulated.problem.grid, names, options, kinds.FLEETS, int(simulated.is_known.sum()))
     return _table(rows, schema)
 
 
@@ -73,16 +73,22 @@ def plan_table(plan: Plan, grid: Grid, options: FleetOptions) -> pa.Table:
     Columns of fleets are null where no fleet meets the constraints.
     """
     rows = [_row_of_period(plan, number, planned, options) for number, planned in enumerate(plan.periods)]
-    own = [*_OF_PERIOD, "objective", "fixed_point", "fixed_objective", *(f"fixed_{name}" for name in _FIXED)]
-    tried = sum(int(one.simulated.is_known.sum()) for one in plan.periods if one.simulated is not None)
-    schema = _schema(grid, own, options, kinds.PLAN, tried)
+    names = [
+        *_OF_PERIOD,
+        "objective",
+        "fixed_point",
+        "fixed_objective",
+        *(f"fixed_{name}" for name in _FIXED),
+    ]
+    tried = sum(row["configurations"] for row in rows)
+    schema = _schema(grid, names, options, kinds.PLAN, tried)
     about = json.loads(schema.metadata[ABOUT.encode()]) | {"fixed": _keys_of_fixed(plan, grid)}
     return _table(rows, schema.with_metadata({**schema.metadata, ABOUT.encode(): json.dumps(about).encode()}))
 
 
 def _keys_of_fixed(plan: Plan, grid: Grid) -> dict[str, Any]:
     """Return the swept keys of the fixed fleet with its values; {} without one."""
-    simulated = next((one.simulated for one in plan.periods if one.simulated is not None), None)
+    simulated = next((period.simulated for period in plan.periods if period.simulated is not None), None)
     if simulated is None or plan.fixed < 0:
         return {}
     return {key: simulated.value(plan.fixed, key) for key in grid.keys}
@@ -113,11 +119,11 @@ def _objective_values(simulated: Simulated, options: FleetOptions, point: int) -
     return {name: measure.sign * value for name, measure, value in pairs}
 
 
-def _schema(grid: Grid, own: Sequence[str], options: FleetOptions, kind: str, tried: int) -> pa.Schema:
-    """Return the schema of a table; own: its columns before those of the grid."""
+def _schema(grid: Grid, names: Sequence[str], options: FleetOptions, kind: str, tried: int) -> pa.Schema:
+    """Return the schema of a table; names: of its columns before those of the grid."""
     fields = []
     units = dict(zip(_OBJECTIVES, options.measures, strict=False)) | {"fixed_objective": options.measures[0]}
-    for name in own:
+    for name in names:
         field = result_field(name)
         if name in units:
             field = field.with_metadata({"unit": units[name].unit, "meaning": units[name].name})

@@ -41,7 +41,7 @@ def grid(trace):
     ("objective", "sign"),
     [("devices", 1), ("usd_per_h", 1), ("joules_per_token", 1), ("ttft_p99_s", 1), ("prefix_hit_rate", -1)],
 )
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.7])
+@pytest.mark.parametrize("share", [0.0, 0.5])
 def test_the_best_fleet_is_that_of_a_grid(trace, grid, objective, sign, share):
     limit = float(np.quantile(grid["tpot_p99_s"], share))
     constraint = f"tpot_p99_s<{1e3 * limit!r} ms"
