@@ -10,6 +10,7 @@ import numpy as np
 
 from fastflow.analysis.search.fleets.constraints import Constraint, missed
 from fastflow.analysis.search.fleets.measures import MAXIMISED, Measure
+from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.engine.dataset.schema import ResultTable
 from fastflow.engine.grid.grid import Grid
@@ -72,10 +73,17 @@ class Simulated:
         return met & ~np.isnan(self.values).any(axis=0)
 
     @property
+    def front(self) -> Ints:
+        """The points that no other beats in all measures, in the order of the first; of equal ones the first."""
+        points = np.flatnonzero(self.meets)
+        front: Ints = points[nondominated(self.values[0, points], self.values[-1, points])]
+        return front
+
+    @property
     def remaining(self) -> Ints:
         """The points that may still matter, in the order of their bounds."""
         points = np.flatnonzero(~self.is_known & ~self.excluded)
-        bounds, best = self.bounds[:, points], self.values[:, self.meets]
+        bounds, best = self.bounds[:, points], self.values[:, self.front]
         no_worse = (best[:, :, None] <= bounds[:, None, :]).all(axis=0)
         better = (best[:, :, None] < bounds[:, None, :]).any(axis=0)
         points = points[~(no_worse & better).any(axis=0)]
@@ -116,8 +124,8 @@ class Simulated:
 
     def best(self) -> int:
         """Return the best point by the first measure of those that meet all constraints; -1 for none."""
-        points = np.flatnonzero(self.meets)
-        return int(points[np.argmin(self.values[0, points])]) if points.size else -1
+        front = self.front
+        return int(front[0]) if front.size else -1
 
     def value(self, point: int, name: str) -> Any:
         """Return the value of a result column of a simulated point; None where it is missing."""

@@ -12,7 +12,6 @@ import pyarrow as pa
 from fastflow.analysis.search.fleets.options import FleetOptions
 from fastflow.analysis.search.fleets.plan import Plan, PlannedPeriod
 from fastflow.analysis.search.fleets.simulated import Simulated
-from fastflow.core.pareto import nondominated
 from fastflow.core.tables import Ints
 from fastflow.engine.dataset import kinds
 from fastflow.engine.dataset.schema import identity, result_field, schema_of
@@ -33,7 +32,7 @@ def ranking_table(simulated: Simulated, options: FleetOptions) -> pa.Table:
     """
     points = ranked(simulated)
     objectives = _OBJECTIVES[: len(options.measures)]
-    front = set(front_of(simulated).tolist())
+    front = set(simulated.front.tolist())
     rows = []
     for number, (point, row) in enumerate(zip(points.tolist(), simulated.rows(points.tolist()), strict=True)):
         first = {"rank": number + 1} | _objective_values(simulated, options, point)
@@ -56,15 +55,6 @@ def ranked(simulated: Simulated) -> Ints:
     order = np.lexsort((points, *simulated.values[::-1, points], ~simulated.meets[points]))
     ranked_points: Ints = points[order]
     return ranked_points
-
-
-def front_of(simulated: Simulated) -> Ints:
-    """Return the points on the front, in the order of the first objective; none without a second one."""
-    points = np.flatnonzero(simulated.meets)
-    if len(simulated.values) < 2 or not points.size:
-        return points[:0]
-    front: Ints = points[nondominated(*simulated.values[:, points])]
-    return front
 
 
 def plan_table(plan: Plan, grid: Grid, options: FleetOptions) -> pa.Table:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fastflow.analysis.search.fleets.plan import PlannedPeriod, fixed_fleet
 from fastflow.analysis.search.fleets.simulated import BATCH, Simulated, batch_size
-from fastflow.analysis.search.fleets.tables import front_of, ranked
+from fastflow.analysis.search.fleets.tables import ranked
 from tests.naive import fleet_search as naive
 
 
@@ -63,7 +63,7 @@ def test_the_best_is_that_of_all_configurations(search):
 @given(made(2))
 def test_the_front_is_that_of_all_configurations(search):
     search.search(lambda points: None)
-    assert front_of(search).tolist() == naive.front(search.rows_of_all(), "a", "b", [])
+    assert search.front.tolist() == naive.front(search.rows_of_all(), "a", "b", [])
 
 
 def test_configurations_that_cannot_be_better_are_not_simulated():

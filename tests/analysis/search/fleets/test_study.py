@@ -68,6 +68,8 @@ def test_the_front_is_that_of_a_grid(trace, grid):
     found = fastflow.search(*FLEETS, f"serve.trace={trace}", objective="usd_per_h", pareto="ttft_p99_s")
     assert found.front["point"].tolist() == naive.front(rows_of(grid), "usd_per_h", "ttft_p99_s", [])
     assert found.plan is None
+    found.plot()
+    assert f"Front of usd_per_h and ttft_p99_s: {len(found.front)} fleets" in found._repr_html_()
 
 
 def test_serve_slo_is_a_constraint(trace, grid):
@@ -107,6 +109,7 @@ def test_a_plan_is_that_of_grids_of_its_periods(trace, tmp_path):
     devices = sum(rows[index]["devices"] * hours for rows, index in zip(tables, best, strict=True))
     assert found.totals.loc["plan", "device_hours"] == pytest.approx(devices, rel=1e-12)
     found.plot()
+    assert "Capacity plan" in found._repr_html_()
 
 
 def test_a_quiet_period_and_one_that_no_fleet_serves(tmp_path):
