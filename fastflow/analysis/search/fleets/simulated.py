@@ -74,7 +74,7 @@ class Simulated:
 
     @property
     def front(self) -> Ints:
-        """The points that no other beats in all measures, by the first; of equal ones the first of the grid."""
+        """The points that no other beats in all measures, by the first; of equal ones the first."""
         points = np.flatnonzero(self.meets)
         front: Ints = points[nondominated(self.values[0, points], self.values[-1, points])]
         return front
