@@ -24,6 +24,7 @@ _MAX_FLEETS = 10
 _RESULTS = ("devices", "ttft_p99_s", "tpot_p99_s", "usd_per_h", "joules_per_token")
 _OF_PLAN = ("devices", "ttft_p99_s", "tpot_p99_s")
 _HOUR = 3600.0
+_MANY = 10.0  # device-hours, from which a tenth is enough
 
 
 def show(
@@ -45,7 +46,7 @@ def ranking_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Par
     if rows.empty:
         least = frame.head(_MAX_FLEETS)
         title = f"No fleet meets the constraints; the {len(least)} with the best {about['objective']}"
-        names = [*differing(about, least), *_columns(about, least), "missed_constraint"]
+        names = [*differing(about, least), *result_columns(about, least), "missed_constraint"]
         yield listing(title, names, records(least)) if len(least) else "No fleet can meet the constraints"
         yield note
         return
@@ -56,11 +57,11 @@ def ranking_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Par
         title = f"Best fleets by {about['objective']}, of {len(meets):,} that meet the constraints"
     title += f", {len(shown)} shown" if len(shown) < len(rows) else ""
     keys = differing(about, shown)
-    yield listing(title, [*keys, *_columns(about, shown, keys)], records(shown))
+    yield listing(title, [*keys, *result_columns(about, shown, keys)], records(shown))
     yield note
 
 
-def _columns(about: Mapping[str, Any], frame: pd.DataFrame, keys: Sequence[str] = ()) -> list[str]:
+def result_columns(about: Mapping[str, Any], frame: pd.DataFrame, keys: Sequence[str] = ()) -> list[str]:
     """Return the result columns to show: objectives, those of constraints, and some of every fleet."""
     constrained = [text.replace(">", "<").partition("<")[0] for text in about["constraints"]]
     names = [about["objective"], about["pareto"], *constrained, *_RESULTS]
@@ -127,7 +128,7 @@ def _totals(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Part]:
     for name, row in totals.iterrows():
         known = row.notna().all()
         shown = (
-            f"{row['device_hours']:,.1f}",
+            f"{row['device_hours']:,.{1 if row['device_hours'] >= _MANY else 3}f}",
             units.show(row["usd"], "USD"),
             units.show(row["energy_J"], "J"),
         )

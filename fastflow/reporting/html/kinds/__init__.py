@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import InputError
-from fastflow.engine.dataset.kinds import GRID, OF_FLEETS, OF_SEARCH, OF_VALIDATION, SENSITIVITY, TITLES
+from fastflow.engine.dataset.kinds import GRID, OF_FLEETS, OF_SEARCH, OF_VALIDATION, SENSITIVITY
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.html.content import Page
-from fastflow.reporting.html.kinds import backtest, grid, search, sensitivity, validation
+from fastflow.reporting.html.kinds import backtest, fleets, grid, search, sensitivity, validation
 
 
 def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) -> Page:
@@ -20,8 +20,7 @@ def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) ->
         allowed = "none: this dataset is no grid, and no search"
         raise InputError("study", study, allowed, COMMAND_LINE)
     if kind in OF_FLEETS:
-        allowed = f"another dataset: fastflow.report prints and draws {TITLES[kind]}, without html"
-        raise InputError("html", dataset.folder.shown, allowed, COMMAND_LINE)
+        return fleets.page_of(dataset)
     if kind in OF_VALIDATION:
         return validation.page_of(dataset)
     if kind == SENSITIVITY:

@@ -154,7 +154,9 @@ def test_a_command_writes_datasets_that_a_report_shows(cli, trace, tmp_path):
         start = next(i for i, line in enumerate(again) if words in line)
         first = next(i for i, line in enumerate(out) if words in line)
         assert again[start : start + 6] == out[first : first + 6]
-        assert cli(report, name, "html=page.html")[0] == 2
+        code, out_of_page, _ = cli(report, name, f"html={name}.html")
+        assert code == 0
+        assert out_of_page[-1].startswith(f"Page: {name}.html")
     assert cli(search, "-m", *arguments)[0] == 0  # replaces its own
     code, _, err = cli(search, "-m", *arguments[:-1], "output=mine-plan")
     assert code == 2
