@@ -160,7 +160,9 @@ def search(
 
     with _open_call(overrides, choices, config_dir, output, "search") as call:
         run = plan(call.composer, call.overrides)
-        if is_of_fleets(run):
+        with call.composer.naming_origins(run.first):
+            of_fleets = is_of_fleets(run)
+        if of_fleets:
             return _search_fleets(call, run)
         where = call.folder(run.output)
         with naming_errors(call.composer, run):
@@ -194,7 +196,7 @@ def _search_fleets(call: _Call, run: Run) -> FleetSearch:
     from fastflow.reporting.terminal.fleet_search import totals_of
 
     refuse_others(run, "search")
-    with call.composer.naming_origins(run.first):
+    with naming_errors(call.composer, run):
         options = read_fleet_options(run)
     where = call.folder(run.output)
     if where is not None:

@@ -31,7 +31,7 @@ def search(planned: PlannedGrid) -> None:
     from fastflow.reporting.terminal.tables import print_parts
 
     refuse_others(planned.run, "search")
-    with planned.composer.naming_origins(planned.run.first):
+    with naming_errors(planned.composer, planned.run):
         options = read_fleet_options(planned.run)
     check_output(planned.output, options)
     with naming_errors(planned.composer, planned.run), Progress() as progress:

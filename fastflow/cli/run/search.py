@@ -38,7 +38,9 @@ def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
 
 def _start(planned: PlannedGrid) -> None:
     """Search for designs, or over fleets; raises InputError."""
-    if is_of_fleets(planned.run):
+    with planned.composer.naming_origins(planned.run.first):
+        of_fleets = is_of_fleets(planned.run)
+    if of_fleets:
         fleets.search(planned)
     else:
         _search(planned)

@@ -49,12 +49,14 @@ def is_of_fleets(run: Run) -> bool:
     Raises InputError for keys of fleets without a trace.
     """
     given = [key for key in OF_FLEETS if run.first.leaves.get(key) is not None]
-    shares = [run.grid.inputs(share) for share in run.grid.shares(0, run.grid.points)]
-    has_trace = run.grid.served == ALL and all(TRACE in inputs for inputs in shares)
+    keys: list[Iterable[str]] = []
+    if run.grid.served == ALL:  # what a point has is the same for all of its batch
+        keys = [batch.columns for batch in run.grid.batches]
+    has_trace = bool(keys) and all(TRACE in names for names in keys)
     if given and not has_trace:
         allowed = f"null without {TRACE}: it is of a search over fleets that serve a trace"
         raise InputError(given[0], run.first.leaves[given[0]], allowed)
-    return has_trace and (bool(given) or all(map(_is_existing_chip, shares)))
+    return has_trace and (bool(given) or all(map(_is_existing_chip, keys)))
 
 
 def _is_existing_chip(keys: Iterable[str]) -> bool:
