@@ -160,7 +160,10 @@ def _predict(run: Run) -> _PointResult:
             table, reason = ranking.table_of_best(run), ranking.reasons.at(0)
             return _PointResult(table, ranking.prediction, ranking.best, ranking, reason)
         (predicted,) = predict_range(run.grid, 0, 1)
-        table, reason = tabulate(run.grid, 0, 1, [predicted]), reasons_of(predicted).at(0)
+        table, reason = (
+            tabulate(run.grid, np.zeros(1, dtype=np.int64), [predicted]),
+            reasons_of(predicted).at(0),
+        )
         return _PointResult(table, predicted.prediction, 0, None, reason)
 
 
