@@ -21,7 +21,7 @@ def test_prefill_and_decoding_apart(benchmark: BenchmarkFixture) -> None:
     asked = loads(*({"concurrency": (c := 1 + i % 256), "requests": 10 * c} for i in range(POINTS)))
     two, none = np.full(POINTS, 2), np.zeros(POINTS)
     same = servers(*[{}] * POINTS)
-    pools = Pools(same, same, two, two, none + 1e-3, none + 1e-6, streams=none > 0.0)
+    pools = Pools(same, same, two, two, none + 1e-3, none + 1e-6, two - 1, streams=none > 0.0)
     few = np.arange(0, POINTS, 100)
     some = times, times, take(pools, few), take(asked, few)
     simulate_disaggregated(*some)

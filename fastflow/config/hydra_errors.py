@@ -17,7 +17,7 @@ from fastflow.config.messages import first_line, key_of, one_of
 from fastflow.config.model_inputs import is_documentation
 from fastflow.config.suggestions import advice_on_choice, advice_on_key
 from fastflow.core.errors import CompositionError, InputError
-from fastflow.schema import INPUTS, OF_PREFILL, find_input
+from fastflow.schema import INPUTS, OTHER_CHIPS, find_input
 
 _NO_SUCH_KEY = re.compile(r"Could not (?:override|delete from config\.) '([^']+)'")
 _NOT_CHOSEN = re.compile(r"Could not delete '([^'=]+)=([^']*)'")
@@ -222,7 +222,7 @@ def _inputs() -> list[str]:
 
 def _is_input(key: str) -> bool:
     """Say whether the model knows a key, or keys below it, that this configuration lacks."""
-    if key.startswith(f"{OF_PREFILL}chip."):  # only the chip's file sets these
+    if key.startswith(tuple(f"{prefix}chip." for prefix in OTHER_CHIPS)):  # only the chip's file sets these
         return False
     return find_input(key) is not None or any(column.name.startswith(f"{key}.") for column in INPUTS)
 

@@ -85,7 +85,8 @@ VALIDATION_KEYS = (
 )  # fmt: skip
 """Keys of measurements, for a comparison with predictions or a fit."""
 NOT_OF_THE_MODEL = (
-    "engine", "output", "trace", "picture", COLUMNS, "report", "backtest", "sensitivity", "uncertainty",
+    "engine", "output", "trace", "picture", "html", COLUMNS, "report", "backtest", "sensitivity",
+    "uncertainty",
     *SEARCH_KEYS, *VALIDATION_KEYS,
 )  # fmt: skip
 """Sections and leaves of the configuration that say where and how, and change no result."""
@@ -144,7 +145,16 @@ _CACHEABLE = frozenset((str, float, int, bool))
 def _is_absent(key: str, value: Any) -> bool:
     """Say whether a leaf is unset: an empty mapping, or null for a pin, a limit, layers or a file."""
     limits = LIMIT, PREFILL_LIMIT, RACK_LIMIT, SITE_LIMIT
-    unset = ("chip.pinned", *limits, "serve.prefill.chip", LAYERS, RENT, DURATION, *FILES)
+    unset = (
+        "chip.pinned",
+        *limits,
+        "serve.prefill.chip",
+        "serve.attention.chip",
+        LAYERS,
+        RENT,
+        DURATION,
+        *FILES,
+    )
     return value == {} or (value is None and (key in unset or key.startswith("chip.pinned.")))
 
 
@@ -239,7 +249,9 @@ def _check_text(key: str, value: str) -> None:
     """Check a text in the notation of its key; raises InputError."""
     if key == "parallel.strategy" and value != AUTO:
         parse_strategy(value)
-    elif key == "serve.prefill.strategy" and value not in (AUTO, "same"):
+    elif (
+        key == "serve.prefill.strategy" and value not in (AUTO, "same")
+    ) or key == "serve.attention.strategy":
         parse_strategy(value, key)
     elif key in ("parallel.embedding", "parallel.hidden", "parallel.softmax"):
         parse_layout(value, key)

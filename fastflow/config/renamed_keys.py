@@ -14,7 +14,7 @@ from fastflow.config.hub_names import MODEL, with_library_names
 from fastflow.config.list_keys import COLUMNS
 from fastflow.core.advice import advise
 from fastflow.core.errors import InputError
-from fastflow.schema import OF_PREFILL
+from fastflow.schema import OTHER_CHIPS, split_prefix
 from fastflow.schema.renamed import KEYS, VALUES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _DOCUMENTATION = ("source", "uncertainty", "alternative")
 _SECTIONS_OF_FILES, _NEW_FILE = ("training", "serving", "recurrent"), "measurement_files.yaml"
 _SECTIONS = {key.rpartition(".")[0] for key in KEYS}
 _RENAMED = {*KEYS, *VALUES, COLUMNS, MODEL}
-_UNUSUAL = re.compile(rf"^[{_SIGNS}]|@|={{|\$|^{re.escape(OF_PREFILL)}")
+_UNUSUAL = re.compile(rf"^[{_SIGNS}]|@|={{|\$|^(?:{'|'.join(map(re.escape, OTHER_CHIPS))})")
 """What an override has that is not a mere key or group with values."""
 
 
@@ -48,9 +48,9 @@ def warn_of_old_files(folder: Path) -> None:
 def renamed_key(key: str) -> str:
     """Return the name of a key or a group today: the same, or a new one, which a line says."""
     new = KEYS.get(key)
-    if new is None and key.startswith(OF_PREFILL):
-        inner = key.removeprefix(OF_PREFILL)
-        new = OF_PREFILL + KEYS[inner] if inner in KEYS else None
+    if new is None:
+        prefix, inner = split_prefix(key)
+        new = prefix + KEYS[inner] if inner in KEYS else None
     return key if new is None else _report(key, new)
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.performance.serving.fleet.predict import FleetRun
-from fastflow.performance.serving.fleet.timeline import Timeline
+from fastflow.performance.serving.fleet.run import FleetRun
 
 Event = dict[str, Any]
 MAX_REQUESTS = 20_000
@@ -22,7 +21,7 @@ _MICRO = 1e6
 
 def trace_fleet(run: FleetRun) -> list[Event]:
     """Return the events of a simulated fleet, ready to be written as JSON."""
-    return [*_names(run), *_requests(run), *_counters(run.result.timeline)]
+    return [*_names(run), *_requests(run), *_counters(run)]
 
 
 def _names(run: FleetRun) -> Iterator[Event]:
@@ -62,10 +61,14 @@ def _requests(run: FleetRun) -> Iterator[Event]:
             }  # fmt: skip
 
 
-def _counters(timeline: Timeline) -> Iterator[Event]:
+def _counters(run: FleetRun) -> Iterator[Event]:
     """Yield the state of the fleet over time."""
+    timeline = run.result.timeline
     for i, at in enumerate(timeline.time.tolist()):
-        tiers = {f"tier {tier}": float(tokens) for tier, tokens in enumerate(timeline.cached_tokens[i])}
+        tiers = {
+            f"kept: {name}": float(tokens)
+            for name, tokens in zip(run.tiers, timeline.cached_tokens[i], strict=True)
+        }
         counters = {
             "requests": {"waiting": float(timeline.waiting[i]), "running": float(timeline.running[i])},
             "servers": {"open": float(timeline.open[i]), "starting": float(timeline.starting[i])},

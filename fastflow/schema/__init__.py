@@ -81,15 +81,23 @@ _REGISTRIES: dict[str, Registry[Any]] = {
     OPTIMIZER: OPTIMIZERS,
 }
 """The inputs whose choices packages may add."""
-OF_PREFILL, SECTIONS_OF_CHIP = "serve.prefill.", ("tech.", "scaling.", "mem.", "net.", "chip.")
-"""Prefix of the inputs of a prefill-only device's chip, and prefixes of a chip's inputs after it."""
+OF_PREFILL, OF_ATTENTION = OTHER_CHIPS = "serve.prefill.", "serve.attention."
+"""Prefixes of the inputs of other chips: of devices that only prefill, and of those of attention."""
+SECTIONS_OF_CHIP = ("tech.", "scaling.", "mem.", "net.", "chip.")
+"""Prefixes of a chip's inputs, after the prefix of the chip."""
+
+
+def split_prefix(key: str) -> tuple[str, str]:
+    """Return the prefix of the other chip that a key is of, "" for none, and the rest of the key."""
+    prefix = next((prefix for prefix in OTHER_CHIPS if key.startswith(prefix)), "")
+    return prefix, key.removeprefix(prefix)
 
 
 @cache
 def find_input(key: str) -> Column | None:
     """Return the registered input that a dotted key belongs to, or None."""
-    if key.removeprefix(OF_PREFILL).startswith(SECTIONS_OF_CHIP):
-        key = key.removeprefix(OF_PREFILL)
+    if split_prefix(key)[1].startswith(SECTIONS_OF_CHIP):
+        key = split_prefix(key)[1]
     column = next((column for column in INPUTS if _matches(key, column.name)), None)
     return column or (_input_of_packages(key) if key.startswith(_MODEL) else None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fastflow.core.field import Column, fraction, nonnegative, text
+from fastflow.core.field import Column, count, fraction, nonnegative, text
 from fastflow.core.registry import Registry
 
 KEY = "router.policy"
@@ -13,11 +13,13 @@ _PACKAGE = "fastflow.performance.serving.fleet"
 
 
 class Limits(NamedTuple):
-    """Limits of routers that weigh caches against loads, as `ROUTING` has them."""
+    """Limits of routers, as `ROUTING` has them."""
 
     balance_abs_threshold: float
     balance_rel_threshold: float
     cache_threshold: float
+    max_in_flight: float
+    priority: float  # 1: of the requests at the router, those of the least priority value go first
 
 
 class Router(NamedTuple):
@@ -64,5 +66,19 @@ ROUTING: tuple[Column, ...] = (
         LIMITS["cache_threshold"],
         "prefix_aware: share of a prompt that the caches of a rank must have, or the request goes to the rank"
         " with fewest in flight",
+    ),
+    count(
+        LIMITS["max_in_flight"],
+        "requests in flight of a rank, with which it takes no further ones: these wait at the router; 0: any"
+        " number",
+        low=0,
+        high=1e6,
+    ),
+    Column(
+        LIMITS["priority"],
+        "bool",
+        "",
+        "true: of the requests that wait at the router, those of the class that is first go first; false: in"
+        " the order of arrival",
     ),
 )

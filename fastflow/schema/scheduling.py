@@ -33,7 +33,15 @@ POLICIES: Registry[Policy] = Registry(
     f"a {_PACKAGE}.Policy",
     modules={
         name: f"{_PACKAGE}.{name}:POLICY"
-        for name in ("mixed", "prefill_first", "decode_first", "shortest_prompt", "priority")
+        for name in (
+            "mixed",
+            "prefill_first",
+            "decode_first",
+            "shortest_prompt",
+            "priority",
+            "deadline",
+            "fair_share",
+        )
     },
 )
 """Policies by name."""

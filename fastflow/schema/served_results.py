@@ -10,6 +10,11 @@ from fastflow.schema.results import ASSUMPTIONS, DTYPE, HIDDEN, LAYERS, NO_EFFEC
 
 _NO_PERCENTILES = "of simulated points only"
 _NO_MEDIAN = "null: of a point that is not simulated, where the analytic estimate may be far off"
+_NO_SESSIONS = "null: the file has no sessions"
+_OF_GROUPS = (
+    "requests, 50th, 90th, 95th and 99th percentiles of ttft_s, tpot_s and e2e_s, goodput_per_s,"
+    " prefix_hit_rate and tier_hit_rate"
+)
 
 # of points that serve, in addition to some of the columns above
 SERVED: tuple[Column, ...] = (
@@ -74,7 +79,33 @@ SERVED: tuple[Column, ...] = (
         "transfer_s",
         "float",
         "s",
-        "time to send the KV cache of a request from prefill to decode, mean over requests",
+        "time to send the KV cache of a request from prefill to decode, once its prompt is computed; mean"
+        " over requests",
+    ),
+    Column("attention_devices", "int", "", "number of devices that only compute attention"),
+    Column(
+        "attention_s",
+        "float",
+        "s",
+        "time of time_s in which devices of attention compute (serve.attention), without the host",
+    ),
+    Column(
+        "other_devices_s",
+        "float",
+        "s",
+        "time of time_s in which the other devices compute, which have no attention (serve.attention)",
+    ),
+    Column(
+        "other_devices_weight_B",
+        "float",
+        "B",
+        "weights of a device that does all but attention (serve.attention); weight_B is of one of attention",
+    ),
+    Column(
+        "other_devices_footprint_B",
+        "float",
+        "B",
+        "memory of a device that does all but attention: weights and workspace, and no caches",
     ),
     Column("prefill_share", "float", "", "share of iterations that contain prompts"),
     Column(
@@ -140,14 +171,43 @@ SERVED: tuple[Column, ...] = (
         "goodput_per_s",
         "float",
         "1/s",
-        "requests of serve.trace within both limits of serve.slo per second; null: no limit is set",
+        "requests of serve.trace within both limits of serve.slo per second; a deadline of the file replaces"
+        " serve.slo.ttft; null: no limit is set",
     ),
     Column(
         "classes",
         "str",
         "",
-        "of each class of service of serve.trace: requests, 50th and 99th percentiles of ttft_s, tpot_s and"
-        " e2e_s, and goodput_per_s, as JSON; null: the file has no classes",
+        f"of each class of service of serve.trace: {_OF_GROUPS}, as JSON; null: the file has no classes",
+    ),
+    Column("sessions", "float", "", f"number of sessions of serve.trace; {_NO_SESSIONS}"),
+    Column(
+        "session_p50_s",
+        "float",
+        "s",
+        "median of the time from sending the first request of a session to the last token of its last answer,"
+        f" times to think included; {_NO_SESSIONS}",
+    ),
+    Column("session_p99_s", "float", "s", f"99th percentile of the same time; {_NO_SESSIONS}"),
+    Column(
+        "session_wait_p50_s",
+        "float",
+        "s",
+        f"median of the time that a session waits for answers: e2e_s of all its requests; {_NO_SESSIONS}",
+    ),
+    Column("session_wait_p99_s", "float", "s", f"99th percentile of the same time; {_NO_SESSIONS}"),
+    Column(
+        "later_turns_hit_rate",
+        "float",
+        "",
+        "prefix_hit_rate of the turns of sessions after the first; null: there are none",
+    ),
+    Column(
+        "turns",
+        "str",
+        "",
+        "of the first turns of sessions (1), the second ones (2), the third to fifth (3-5) and later ones"
+        f" (6+): {_OF_GROUPS}, as JSON; {_NO_SESSIONS}",
     ),
     Column("servers_on", "float", "", "servers that are on (serve.autoscale), mean over time"),
     Column("server_starts", "float", "", "how often servers were started (serve.autoscale)"),

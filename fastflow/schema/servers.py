@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastflow.core.field import Column, bounded, count, fraction, nonnegative, share, text
 from fastflow.schema.scheduling import CHOICES
+from fastflow.schema.serving import TIERS
 
 ALL_REDUCE_BACKENDS = ("nccl", "custom", "trtllm")
 AUTO, MOE_BACKEND, MOE_LIBRARY = "auto", "server.moe_backend", "server.moe_library"
@@ -12,6 +13,7 @@ CUDA_GRAPHS = "server.cuda_graphs"
 TWO_BATCHES = "server.two_batch_overlap"
 NANO_BATCHES, ATTENTION_SHARE = "server.nano_batches", "server.nano_batch_attention_share"
 ALL_REDUCE_NORM, COMM_SMS = "server.all_reduce_norm_fusion", "server.comm_sms"
+STATE_INTERVAL = "server.mamba_block_size"
 CPU_OFFLOAD, OFFLOAD_BACKEND = "server.cpu_offload", "server.offload_backend"
 AS_NEEDED = -1.0
 """Of CPU_OFFLOAD: auto."""
@@ -19,6 +21,10 @@ RESIDENT, EXPERT_CACHE = "server.resident_experts", "server.expert_cache"
 PREFETCHED = "server.expert_prefetch_accuracy"
 LRU, LFU = EXPERT_CACHES = ("lru", "lfu")
 PREFETCH, UVA = OFFLOAD_BACKENDS = ("prefetch", "uva")
+
+
+ADAPTERS, LORA_RANK, ADAPTERS_FROM = "server.adapters", "server.lora_rank", "server.adapters_from"
+NO_ADAPTERS, OF_LORA, OF_MODELS = SERVED_ADAPTERS = ("none", "lora", "models")
 
 
 def _overhead(name: str, meaning: str) -> Column:
@@ -268,7 +274,8 @@ SERVERS: tuple[Column, ...] = (
         "server.policy",
         "scheduling policy: which requests, and how many of their tokens, an iteration has; auto: mixed or"
         " prefill_first, by server.mixed_batches; decode_first: no prompts where requests decode;"
-        " shortest_prompt, priority (the classes of serve.trace): as mixed, in another order of the queue",
+        " shortest_prompt, priority, deadline, fair_share (the classes and deadlines of serve.trace): as"
+        " mixed, in another order of the queue",
         CHOICES,
     ),
     Column(
@@ -317,6 +324,35 @@ SERVERS: tuple[Column, ...] = (
         1.0,
     ),
     Column("server.chunked_prefill", "bool", "", "true: a prompt is cut where an iteration is full"),
+    text(
+        ADAPTERS,
+        "what the column adapter of serve.trace names: lora, adapters of all linear layers, which are in the"
+        " memory of caches and are loaded as requests need them; models, weights of the same size as the"
+        " model's, of which a pass computes with one (composition of experts); none: it is not read",
+        SERVED_ADAPTERS,
+    ),
+    count(LORA_RANK, "columns between the two products of a served adapter (LoRA's r)", high=1e6),
+    text(
+        ADAPTERS_FROM,
+        "tier of serve.tiers where all adapters or models lie, whatever its capacity for texts",
+        tuple(TIERS),
+    ),
+    count(
+        STATE_INTERVAL,
+        "tokens between checkpoints of the states of linear-time mixers in cached texts: prompts go on from a"
+        " checkpoint; 0: at ends of prompts and answers alone (MambaRadixCache of SGLang)",
+        low=0,
+        high=1e9,
+    ),
+    bounded(
+        nonnegative(
+            "server.swap_space",
+            "B",
+            "memory of the host for each device, to which the caches of preempted requests are swapped at the"
+            " bandwidth of serve.tiers.host, as far as they fit; 0: these requests are computed anew"
+            " (--swap-space of vLLM until 0.10)",
+        )
+    ),
     Column(
         "server.guaranteed_no_evict",
         "bool",

@@ -20,6 +20,7 @@ SCALES_BY = ("none", "queue", "rate", "latency")
 RANK, SERVER, FLEET = TIER_SCOPES = ("rank", "server", "fleet")
 ON_EVICTION, THROUGH = TIER_WRITES = ("on_eviction", "through")
 GREEDY, TOP_P = SAMPLINGS = ("greedy", "top_p")
+WITH_PROJECTIONS, OPERATOR = ATTENTION_PARTS = ("attention", "operator")
 
 
 def _length(name: str, meaning: str) -> Column:
@@ -229,6 +230,40 @@ SERVING: tuple[Column, ...] = (
         "W",
         "chip.power_limit of the devices that only prefill, up to chip.tdp of their chip",
     )._replace(absent="chip.power_limit; with serve.prefill.chip, that of its file"),
+    count(
+        "serve.attention.devices",
+        "devices of system.devices that only compute attention and have the KV caches; the others compute the"
+        " rest of each layer; 0: none, each device computes whole layers",
+        low=0,
+    ),
+    text(
+        "serve.attention.strategy",
+        "tensor parallelism of the devices of attention, such as TP-2; the rest of them is data-parallel:"
+        " each group has requests of its own",
+    ),
+    text(
+        "serve.attention.chip",
+        "chip of the devices of attention, a choice of the group chip such as h20; null: that of the others",
+    ),
+    text(
+        "serve.attention.part",
+        "what the devices of attention compute: attention with its projections, norms, embedding and head, as"
+        " in MegaScale-Infer and Step-3 (attention); or only the product of queries, keys and values, as in"
+        " Lamina (operator)",
+        ATTENTION_PARTS,
+    ),
+    count(
+        "serve.attention.microbatches",
+        "micro-batches of an iteration, which go back and forth between devices of attention and others",
+        low=1,
+        high=64,
+    ),
+    nonnegative(
+        "serve.attention.bandwidth",
+        "B/s",
+        "bandwidth of a device for what devices of attention and others send each other; 0: that of their"
+        " links",
+    ),
     text(
         "serve.first_token",
         "which of two servers sends the first token: prefill, that computes it; or decode, once it has the"
@@ -240,6 +275,13 @@ SERVING: tuple[Column, ...] = (
         "B/s",
         "bandwidth of a KV cache's transfer from a device that prefills to a device that decodes;"
         " 0: that of their links",
+    ),
+    Column(
+        "serve.layerwise_transfer",
+        "bool",
+        "",
+        "true: each layer of a KV cache is sent once it is computed, while the next ones are; false: all is"
+        " sent once the prompt is computed",
     ),
     nonnegative("serve.slo.ttft", "s", "longest allowed time to the first token; 0: no limit"),
     nonnegative("serve.slo.tpot", "s", "longest allowed time per output token after the first; 0: no limit"),

@@ -12,7 +12,7 @@ from fastflow.config import catalog
 from fastflow.config.assumptions import INSTEAD, OF, ORIGIN, assumptions
 from fastflow.config.composer import Composer
 from fastflow.config.model_inputs import ALTERNATIVE, MACHINE, convert, is_of_model
-from fastflow.config.prefill_chip import point_inputs
+from fastflow.config.other_chips import point_inputs
 from fastflow.core.errors import InputError
 from fastflow.schema import OF_PREFILL, find_input
 from fastflow.schema.results import BETWEEN

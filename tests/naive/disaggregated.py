@@ -187,7 +187,11 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
             decodes[number].running[rank].append(request)
             link = request.unit.server, request.rank
             request.placed = now
-            request.arrive = max(now, links.get(link, 0.0)) + way[0] + way[1] * request.isl
+            latency_s, sends_s, layers = way[0], way[1] * request.isl, way[2]
+            computing_s = (request.first - request.admitted) * (layers - 1) / layers
+            waited_s = now - request.first
+            begin = max(now - max(0.0, computing_s - waited_s), links.get(link, 0.0))
+            request.arrive = max(begin + latency_s + sends_s, now + latency_s + sends_s / layers)
             links[link] = request.arrive
         for unit in prefills:
             if unit.until is None:

@@ -5,9 +5,9 @@ Tables are dictionaries of lists, or lists of dictionaries, with the names of th
 
 from tests.naive import serving
 from tests.naive.autoscaling import OPEN, STARTING, Member, ServerPool
-from tests.naive.prefix_cache import Caches, path_of, tokens_of
+from tests.naive.prefix_cache import Caches, adapters_of, path_of, tokens_of
 from tests.naive.routing import Router
-from tests.naive.serving import compose, most_at_once, parts_of, preempt
+from tests.naive.serving import compose, most_at_once, parts_of, preempt, swap_s_of
 
 ENDS, OPENS, TICKS, ARRIVES, STARTS = range(5)
 """Kinds of events, in their order at the same time."""
@@ -19,7 +19,9 @@ class Request(serving.Request):
     def __init__(self, number, trace):
         super().__init__(number, None, trace["isl"][number], trace["osl"][number], None, 0.0)
         self.text, self.answer = trace["text"][number], trace["answer"][number]
-        self.priority = trace["priority"][number]
+        self.priority, self.client = trace["priority"][number], trace["client"][number]
+        self.limit_s = trace["deadline"][number]
+        self.prefill_s = 0.0  # of the request that it follows
         self.session, self.follower = trace["session"][number], trace["follower"][number]
         self.pool, self.handover = trace["pool"][number], trace["handover"][number]
         self.shared = 0  # tokens that others used at the last look
@@ -46,11 +48,17 @@ class Rank(serving.Rank):
 
         A request that starts in the iteration being composed saves what others used at its look.
         """
-        using = [request for request in self.running if request.uses]
-        nodes = {node for request in using for node in path_of(self.caches.texts, request.text)}
-        once = tokens_of(self.caches.texts, nodes)
+        texts, using = self.caches.texts, [request for request in self.running if request.uses]
+        nodes = {node for request in using for node in path_of(texts, request.text)}
+        once = tokens_of(texts, nodes, "weight") + tokens_of(texts, adapters_of(texts, nodes), "room")
         starting = sum(request.shared for request in self.running if not request.uses)
-        return sum(request.isl for request in using) - once + starting
+        paths = [path_of(texts, request.text) for request in using]
+        return sum(tokens_of(texts, path, "weight") for path in paths) - once + starting
+
+    def adapters(self):
+        """Return the number of adapters of the requests that run."""
+        roots = {path_of(self.caches.texts, request.text)[0] for request in self.running}
+        return len(adapters_of(self.caches.texts, roots))
 
     def held(self):
         return super().held() - self.saved()
@@ -85,7 +93,7 @@ class Rank(serving.Rank):
             hit = self.caches.hit(self.number, request.text)
             request.found = request.cached(hit, block)
             request.shared = self.caches.shared(self.number, request.text)
-            rest += request.prompt - request.found
+            rest += request.rest
             needed += request.prompt - request.shared
 
 
@@ -114,10 +122,12 @@ class Server(Member):
 class Fleet:
     """Servers, their caches, the router and the requests; what happens at each event."""
 
-    def __init__(self, times_by_row, servers, members, scaling, trace, texts, tiers, router, block, policy):
+    def __init__(
+        self, times_by_row, servers, members, scaling, trace, texts, tiers, router, block, policy, source
+    ):
         count = servers[0]["ranks"]
         self.times_by_row, self.block, self.policy = times_by_row, block, policy
-        self.caches = Caches(texts, tiers, [server["capacity"] for server in servers], count)
+        self.caches = Caches(texts, tiers, [server["capacity"] for server in servers], count, source)
         self.ranks = [Rank(number, self.caches) for number in range(len(servers) * count)]
         self.router = Router(router, self.caches, len(self.ranks))
         self.servers = [
@@ -159,15 +169,22 @@ class Fleet:
         request.arrived = now
         pool = self.pools[request.pool]
         pool.arrivals += 1
-        pool.waiting.append(request)
+        before = len(pool.waiting)
+        if self.router.options["priority"]:
+            before = sum(other.priority <= request.priority for other in pool.waiting)
+        pool.waiting.insert(before, request)
         if not pool.of(OPEN, STARTING):
             pool.add_one(now)
         self.route_waiting(pool, now)
 
     def route_waiting(self, pool, now):
         """Route the requests of a pool that wait at the router, where a server is open."""
-        choices = [rank.number for server in pool.of(OPEN) for rank in server.ranks]
-        while choices and pool.waiting:
+        while pool.waiting:
+            choices = [rank.number for server in pool.of(OPEN) for rank in server.ranks]
+            if most := self.router.options["max_in_flight"]:
+                choices = [rank for rank in choices if self.router.in_flight[rank] < most]
+            if not choices:
+                return
             request = pool.waiting.pop(0)
             self.router.route(request, choices)
             self.bring(request, self.ranks[request.rank], now)
@@ -176,13 +193,17 @@ class Fleet:
         """Bring what there is of a prompt to the rank of a request, and queue the request."""
         server = self.servers[rank.number // len(self.servers[0].ranks)]
         request.routed = now
-        known = self.caches.hit_anywhere(rank.number, request.text)
+        request.deadline = request.arrived + request.limit_s
         request.sent, request.read = self.caches.read(rank.number, request.text, now)
+        known = self.caches.hit_anywhere(rank.number, request.text)
         if request.handover and known < request.isl - 1:
             request.handed = request.isl - 1 - known
-            took = server.member["handover_latency_s"]
-            took += request.handed * server.member["handover_token_s"]
-            self.inbound_s[rank.number] = max(now, self.inbound_s[rank.number]) + took
+            latency_s, layers = server.member["handover_latency_s"], server.member["handover_layers"]
+            took = request.handed * server.member["handover_token_s"]
+            first_layers_s = request.prefill_s * (layers - 1) / layers
+            begin = max(now - first_layers_s, self.inbound_s[rank.number])
+            last = now + latency_s + took / layers
+            self.inbound_s[rank.number] = max(begin + latency_s + took, last)
             request.sent = max(request.sent, self.inbound_s[rank.number])
         rank.trim()
         rank.waiting.insert(sum(other.sent <= request.sent for other in rank.waiting), request)
@@ -217,6 +238,9 @@ class Fleet:
             if self.use_started(rank, now):
                 rank.trim()
         took = sum(parts_of(self.times_by_row[options["times"]], options, batches).values())
+        took += swap_s_of(ranks)
+        if most := max(rank.adapters() for rank in ranks):
+            took += most * options["adapter_s"] + options["any_adapter_s"]
         server.batches, server.end = batches, now + took
         server.totals["cache"] += took * sum(rank.held() for rank in ranks)
         server.totals["iterations"] += 1
@@ -226,6 +250,7 @@ class Fleet:
         """Let the requests that start in this iteration use their nodes; returns whether any does."""
         starting = [request for request in rank.running if not request.uses]
         for request in starting:
+            rank.swap_s += self.caches.read_adapter(rank.number, request.text, now)
             self.caches.use(rank.number, request.text)
             request.uses = True
             if request.admitted is None:
@@ -259,10 +284,12 @@ class Fleet:
     def end(self, rank, request, now):
         """End a request: its nodes are free, and its follower comes after the time to think."""
         rank.running.remove(request)
+        rank.note_end(request)
         request.end = now
         self.caches.release(rank.number, request.text, request.answer)
         self.router.in_flight[rank.number] -= 1
         if request.follower >= 0:
+            self.requests[request.follower].prefill_s = now - request.admitted
             self.to_arrive[request.follower] = now + self.think_s[request.follower]
 
     def run(self):
@@ -271,6 +298,8 @@ class Fleet:
             now, kind, _, number = min(events)
             if kind == ENDS:
                 self.finish(self.servers[number], now)
+                if self.router.options["max_in_flight"]:
+                    self.route_waiting(self.pools[self.servers[number].member["pool"]], now)
             elif kind == OPENS:
                 self.servers[number].open(now)
                 self.route_waiting(self.pools[self.servers[number].member["pool"]], now)
@@ -284,12 +313,15 @@ class Fleet:
                 self.begin(self.servers[number], now)
 
 
-def simulate(times_by_row, servers, members, scaling, trace, texts, tiers, router, block, policy=compose):
+def simulate(
+    times_by_row, servers, members, scaling, trace, texts, tiers, router, block, source, policy=compose
+):
     """Return (requests, servers) of a fleet; each server knows its totals, its starts and its states.
 
     times_by_row: tables of passes, which servers name by `times`; members: what each server is in its pool;
-    scaling: the scaler of each pool; policy: as `compose`.
+    scaling: the scaler of each pool; source: of adapters; policy: as `compose`.
     """
-    fleet = Fleet(times_by_row, servers, members, scaling, trace, texts, tiers, router, block, policy)
+    parts = times_by_row, servers, members, scaling, trace, texts, tiers, router, block, policy, source
+    fleet = Fleet(*parts)
     fleet.run()
     return fleet.requests, fleet.servers

@@ -36,24 +36,31 @@ def path_of(texts, text):
     return path
 
 
-def tokens_of(texts, nodes):
-    """Return the tokens of some nodes."""
-    return sum(texts["tokens"][node] for node in nodes)
+def tokens_of(texts, nodes, column="tokens"):
+    """Return the tokens of some nodes, or what they take by another column: room, weight."""
+    return sum(texts[column][node] for node in nodes)
+
+
+def adapters_of(texts, nodes):
+    """Return those of some nodes that are adapters: they have no tokens."""
+    return [node for node in nodes if texts["tokens"][node] == 0]
 
 
 class Caches:
     """All pools of a fleet, and the links over which ranks read."""
 
-    def __init__(self, texts, tiers, capacities, ranks):
+    def __init__(self, texts, tiers, capacities, ranks, source):
         """Start empty.
 
         tiers: below the first one, each with its scope, capacity, through, latency_s and token_s; capacities:
-        of tier 0, of every server's ranks [tokens]; ranks: of each server.
+        of tier 0, of every server's ranks [tokens]; ranks: of each server; source: of adapters.
         """
         self.texts, self.tiers, self.ranks = texts, [None, *tiers], ranks
         count = len(capacities) * ranks
         self.pools = [[Pool(capacities[rank // ranks]) for rank in range(count)]]
         self.pools += [[Pool(tier["capacity"]) for _ in range(count)] for tier in tiers]
+        self.source, self.loaded_s = source, [0.0] * count
+        self.loads = [[] for _ in range(count)]  # times of each rank's loads
         self.free_s = [[0.0] * count for _ in self.tiers]  # when each rank's link to each tier is free
 
     def pool(self, tier, rank):
@@ -83,7 +90,7 @@ class Caches:
         for tier in range(len(self.tiers)):
             pool = self.pool(tier, rank)
             room = pool.capacity - (used if tier == 0 else 0)
-            while pool.idle and tokens_of(self.texts, pool.idle) > room:
+            while pool.idle and tokens_of(self.texts, pool.idle, "room") > room:
                 node = pool.idle.pop(0)
                 following, through = self.below(tier)
                 if following is not None and not through:
@@ -104,30 +111,59 @@ class Caches:
         return nodes
 
     def hit(self, rank, text):
-        """Return the leading tokens of a text that are in a rank's own memory."""
-        return tokens_of(self.texts, self.leading(text, self.pool(0, rank).has))
+        """Return the leading tokens of a text that are in a rank's own memory, to where it may go on."""
+        nodes = self.leading(text, self.pool(0, rank).has)
+        while nodes and not self.texts["resumes"][nodes[-1]]:
+            nodes.pop()
+        return tokens_of(self.texts, nodes)
 
     def hit_anywhere(self, rank, text):
         """Return the leading tokens of a text that a rank has in any tier."""
         return tokens_of(self.texts, self.leading(text, lambda node: self.tier_of(rank, node) is not None))
 
     def shared(self, rank, text):
-        """Return the leading tokens of a text that requests use on a rank."""
-        return tokens_of(self.texts, self.leading(text, lambda node: node in self.pool(0, rank).users))
+        """Return the room of a text that requests use on a rank, less that of an adapter which none uses."""
+        used = self.leading(text, lambda node: node in self.pool(0, rank).users)
+        free = [] if used else adapters_of(self.texts, path_of(self.texts, text))
+        return tokens_of(self.texts, used, "weight") - tokens_of(self.texts, free, "room")
+
+    def load(self, rank, text, now):
+        """Load the adapter of a text where no tier has it; return when it is there."""
+        root = path_of(self.texts, text)[0]
+        if not adapters_of(self.texts, [root]) or self.tier_of(rank, root) is not None:
+            return now
+        self.pool(0, rank).renew(root)
+        size = self.texts["room"][root]
+        if size == 0:
+            return now
+        took = self.source["load_latency_s"] + size * self.source["load_token_s"]
+        self.loaded_s[rank] = max(now, self.loaded_s[rank]) + took
+        self.loads[rank].append(self.loaded_s[rank] - now)
+        return self.loaded_s[rank]
+
+    def read_adapter(self, rank, text, now):
+        """Bring the adapter of a text to a rank that lacks it; return how long this takes."""
+        root = path_of(self.texts, text)[0]
+        if not adapters_of(self.texts, [root]) or self.pool(0, rank).has(root):
+            return 0.0
+        return self.read(rank, root, now)[0] - now
 
     def read(self, rank, text, now):
         """Bring the leading nodes of a text to a rank; return (when they are there, tokens that are read)."""
+        ready, total = self.load(rank, text, now), 0
         nodes = self.leading(text, lambda node: self.tier_of(rank, node) is not None)
         sources = [self.tier_of(rank, node) for node in nodes]
-        ready, total = now, 0
         for tier in range(1, len(self.tiers)):
             pairs = zip(nodes, sources, strict=True)
-            tokens = tokens_of(self.texts, [node for node, source in pairs if source == tier])
-            if tokens:
+            these = [node for node, source in pairs if source == tier]
+            whole = [node for node in these if node == nodes[-1] or adapters_of(self.texts, [node])]
+            rest = [node for node in these if node not in whole]
+            size = tokens_of(self.texts, whole, "room") + tokens_of(self.texts, rest, "weight")
+            if size:
                 begin = max(now, self.free_s[tier][rank])
-                end = begin + self.tiers[tier]["latency_s"] + tokens * self.tiers[tier]["token_s"]
+                end = begin + self.tiers[tier]["latency_s"] + size * self.tiers[tier]["token_s"]
                 self.free_s[tier][rank] = end
-                ready, total = max(ready, end), total + tokens
+                ready, total = max(ready, end), total + tokens_of(self.texts, these)
         for node, source in reversed(list(zip(nodes, sources, strict=True))):
             if node not in self.pool(0, rank).users:
                 self.pool(0, rank).renew(node)

@@ -41,24 +41,27 @@ def numbered(values):
     return [-1 if value is None else names.index(value) for value in values], names
 
 
-def prompts_and_answers(requests, block_tokens, shared_prefix=0):
+def prompts_and_answers(requests, block_tokens, shared_prefix=0, by_adapter=False):
     """Return the tokens of each prompt and of each answer, as labels: equal labels are the same token.
 
-    requests: of `ordered`, with `before` for the turn before.
+    requests: of `ordered`, with `before` for the turn before; by_adapter: another adapter's are others.
     """
     prompts, answers = [], []
     for i, request in enumerate(requests):
         hashes, isl = request["hashes"] or [], request["isl"]
         prompt = []
         before = next((j for j in range(i) if requests[j] is request["before"]), None)
+        adapter = request["adapter"] if by_adapter else None
+        if before is not None and by_adapter and requests[before]["adapter"] != adapter:
+            before = None
         if hashes:
             for k in range(len(hashes)):
                 piece = min(block_tokens, isl - len(prompt))
-                prompt += [(tuple(hashes[: k + 1]), piece, token) for token in range(piece)]
+                prompt += [(adapter, tuple(hashes[: k + 1]), piece, token) for token in range(piece)]
         elif before is not None and isl > len(prompts[before]) + len(answers[before]):
             prompt = prompts[before] + answers[before]
         elif isl > shared_prefix:
-            prompt = [("shared", token) for token in range(shared_prefix)]
+            prompt = [("shared", adapter, token) for token in range(shared_prefix)]
         prompt = prompt + [("new", i, token) for token in range(isl - len(prompt))]
         prompts.append(prompt)
         answers.append([("answer", i, token) for token in range(request["osl"])])

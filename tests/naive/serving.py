@@ -34,7 +34,9 @@ class Request:
         self.number, self.sent, self.isl, self.osl = number, sent, isl, osl
         self.found = min(floor(prefix * isl), isl - 1)
         self.made = 0.0  # tokens of the answer
-        self.priority = 0.0
+        self.priority = self.deadline = 0.0
+        self.client = 0
+        self.swapped = 0  # tokens in the host's memory
         self.prompt, self.computed = isl, 0  # to compute, `found` included, and computed of it
         self.decodes = False
         self.admitted = self.first = self.end = None
@@ -46,12 +48,14 @@ class Request:
 
     @property
     def rest(self):
-        return self.prompt - self.found - self.computed
+        return self.prompt - self.found - max(self.computed, self.swapped - self.found)
 
 
 class Rank:
     def __init__(self):
         self.waiting, self.running = [], []
+        self.swapped, self.swap_s = 0, 0.0  # tokens in the host's memory, time of the next iteration's swaps
+        self.service, self.waited = {}, set()  # of clients: what they had, who waited at the last look
 
     def decoding(self):
         return [request for request in self.running if request.decodes]
@@ -64,6 +68,21 @@ class Rank:
             reserved = sum(other.isl + other.osl for other in self.running)
             return reserved + request.isl + request.osl <= server["capacity"]
         return self.held() + request.prompt <= server["capacity"]
+
+    def start_next(self, server):
+        """Start the next request of the queue; what is in the host's memory is read."""
+        request = self.waiting.pop(0)
+        self.running.append(request)
+        had = self.service.get(request.client, 0.0)
+        self.service[request.client] = had + request.rest
+        if request.swapped:
+            request.computed = max(0, request.swapped - request.found)
+            self.swap_s += request.computed * server["swap_token_s"]
+            self.swapped, request.swapped = self.swapped - request.swapped, 0
+
+    def note_end(self, request):
+        """Note what the client of a request that has ended had of it."""
+        self.service[request.client] = self.service.get(request.client, 0.0) + 2 * request.osl
 
     def stop_last(self):
         """Take the request that started last out of the batch."""
@@ -109,7 +128,7 @@ def compose(rank, server, seen):
         if prefilling:
             prefilling.pop(0)
         else:
-            rank.running.append(rank.waiting.pop(0))
+            rank.start_next(server)
         prompts.append((request, tokens))
         left -= tokens
     return decoding, prompts
@@ -132,6 +151,41 @@ def shortest_prompt(rank, server, seen):
 def priority(rank, server, seen):
     """A policy: least priority values first."""
     return sorted_by(lambda request: request.priority, rank, server, seen)
+
+
+def deadline(rank, server, seen):
+    """A policy: the earliest deadline first."""
+    return sorted_by(lambda request: request.deadline, rank, server, seen)
+
+
+def fair_share(rank, server, seen):
+    """A policy: a request of the client that had least, counting what those before it will compute."""
+    is_asked = len(rank.decoding()) < len(rank.running) or len(rank.running) < most_at_once(server)
+    arrived = [request for request in rank.waiting if request.sent <= seen]
+    if not is_asked or (not arrived and len(rank.decoding()) == len(rank.running)):
+        return compose(rank, server, seen)
+    had = dict(rank.service)
+    for request in rank.running:
+        had[request.client] = had.get(request.client, 0.0) + 2 * request.made
+    active = {request.client for request in rank.running} | rank.waited
+    level = min((had.get(client, 0.0) for client in active), default=max(had.values(), default=0.0))
+    for client in {request.client for request in arrived} - active:
+        missing = max(0.0, level - had.get(client, 0.0))
+        for counters in (rank.service, had):
+            counters[client] = counters.get(client, 0.0) + missing
+    left, ordered = list(arrived), []
+    while left:
+        least = min(left, key=lambda request: (had.get(request.client, 0.0), request.client))
+        had[least.client] = had.get(least.client, 0.0) + least.rest
+        left.remove(least)
+        ordered.append(least)
+    places = most_at_once(server) - len(rank.running)
+    tokens = [sum(request.rest for request in ordered[:i]) for i in range(len(ordered))]
+    front = [r for i, r in enumerate(ordered) if i < places and tokens[i] < server["budget"]]
+    rank.waiting[: len(arrived)] = front + [request for request in arrived if request not in front]
+    batch = compose(rank, server, seen)
+    rank.waited = {request.client for request in rank.waiting if request.sent <= seen}
+    return batch
 
 
 def sorted_by(key, rank, server, seen):
@@ -192,10 +246,16 @@ def preempt(rank, server):
     count = 0
     while not server["reserves"] and rank.held() > server["capacity"] and len(rank.running) > 1:
         request = rank.stop_last()
+        tokens = request.found + request.computed
         if request.decodes:
             request.made = float(floor(request.made + 1e-9))
             request.prompt = request.isl + int(request.made)
+            tokens = request.prompt - 1
         request.computed, request.decodes = 0, False
+        if tokens and rank.swapped + tokens <= server["swap_tokens"]:
+            request.swapped = tokens
+            rank.swapped += tokens
+            rank.swap_s += tokens * server["swap_token_s"]
         rank.waiting.insert(0, request)
         count += 1
     return count
@@ -251,6 +311,14 @@ def parts_of(times, server, batches):
     }
 
 
+def swap_s_of(ranks):
+    """Return the time of swaps that the next iteration waits for, of the rank with most; they are done."""
+    longest = max(rank.swap_s for rank in ranks)
+    for rank in ranks:
+        rank.swap_s = 0.0
+    return longest
+
+
 def simulate(times, server, lengths, arrivals, concurrency, prefix, trip_share, policy=compose):
     """Return (requests as they ended, iterations) of one server without pipeline stages.
 
@@ -291,7 +359,7 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix, trip_share, 
         for _, prompts in batches:
             for request, _ in prompts:
                 request.admitted = now if request.admitted is None else request.admitted
-        parts = parts_of(times, server, batches)
+        parts = parts_of(times, server, batches) | {"swaps": swap_s_of(ranks)}
         took = sum(parts.values())
         one |= parts | {"cache": took * sum(rank.held() for rank in ranks)}
         log.append((now, one | {"iterations": 1, "with_prefill": has_prompts}))
@@ -311,6 +379,7 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix, trip_share, 
             for request in list(rank.running):
                 if request.decodes and request.made >= request.osl - 1e-9:
                     rank.running.remove(request)
+                    rank.note_end(request)
                     request.end = now
         if arrivals is None:
             for request in sorted(every, key=lambda request: request.number):

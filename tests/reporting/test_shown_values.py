@@ -3,6 +3,8 @@
 Of a row whose values are all unlike, each table's numbers are read back and compared with a declared list.
 """
 
+import json
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from fastflow.reporting.terminal import (
     training,
 )
 from fastflow.reporting.terminal.cost import cost_sheet
-from fastflow.reporting.terminal.latencies import NO_LIMITS, Limits
+from fastflow.reporting.terminal.latencies import NO_LIMITS, Limits, group_sheets
 from fastflow.reporting.terminal.tables import column_sheet, listing
 from fastflow.schema import BANDED, RESULTS, SEARCH, SERVED, TRANSFORMER, find_result
 from fastflow.schema.results import EXPOSED
@@ -292,6 +294,36 @@ def test_times_and_rates_of_a_server(seed):
             ("preemptions", (row["preemptions"], "")),
         ],
     )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_and_sessions_of_requests(seed):
+    names = [f"{time}_p{share}_s" for time in ("ttft", "tpot", "e2e") for share in (50, 99)]
+    random = np.random.default_rng(seed)
+    groups = {
+        kind: {
+            name: {"requests": int(random.integers(2, 900)), "prefix_hit_rate": random.uniform(0.1, 0.9)}
+            | {time: random.uniform(1.0, 900.0) for time in names}
+            for name in ("one", "two")
+        }
+        for kind in ("classes", "turns")
+    }
+    del groups["turns"]["two"]["tpot_p50_s"], groups["turns"]["two"]["tpot_p99_s"]
+    row = served(seed, sessions=701.0, **{kind: json.dumps(group) for kind, group in groups.items()})
+    classes, sessions, turns = group_sheets(row)
+    for sheet, group in ((classes, groups["classes"]), (turns, groups["turns"])):
+        expected = []
+        for name, result in group.items():
+            times = [(result[time], "s") for time in (*names[:4], names[5]) if time in result]
+            expected.append((name, (result["requests"], ""), *times, (result["prefix_hit_rate"], "")))
+        check_sheet(sheet, expected)
+    own = [[f"{name}_p{share}_s" for share in (50, 99)] for name in ("session", "session_wait")]
+    labels = (
+        ("from first request to last token", *of(row, *own[0]), (701, "")),
+        ("waiting", *of(row, *own[1])),
+    )
+    check_sheet(sessions, labels)
+    assert list(group_sheets(served(seed, sessions=None))) == []
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -29,13 +29,16 @@ ROUTER = {
     "balance_abs_threshold": 32,
     "balance_rel_threshold": 1.5,
     "cache_threshold": 0.5,
+    "max_in_flight": 0,
+    "priority": False,
 }
 SENT = {
-    "osl": 1, "priority": 0.0, "sent": 0.0, "text": 0, "answer": -1, "session": -1, "follower": -1, "pool": 0,
-    "handover": False,
+    "osl": 1, "priority": 0.0, "client": 0, "deadline": 1.0, "sent": 0.0, "text": 0, "answer": -1,
+    "session": -1, "follower": -1, "pool": 0, "handover": False,
 }  # fmt: skip
 TIER = {"scope": PER_RANK, "capacity": 1_000_000, "through": False, "latency_s": 0.0, "token_s": 0.0}
-MEMBER = {"pool": 0, "start_s": 0.0, "handover_latency_s": 0.0, "handover_token_s": 0.0}
+MEMBER = {"pool": 0, "start_s": 0.0, "handover_latency_s": 0.0, "handover_token_s": 0.0, "handover_layers": 1}
+SOURCE = {"load_latency_s": 0.0, "load_token_s": 0.0}
 SCALER = {
     "kind": NEVER_SCALES, "target": 1.0, "interval_s": 1.0, "least": 0, "most": 1000, "stabilization_s": 0.0,
 }  # fmt: skip
@@ -52,8 +55,17 @@ def per_token(seconds=1e-3):
 def texts_of(*nodes):
     """Return texts; nodes: (parent, tokens) of each."""
     texts = {"parent": [parent for parent, _ in nodes], "tokens": [tokens for _, tokens in nodes]}
-    ancestors = [path_of(texts, node)[:-1] for node in range(len(nodes))]
-    return texts | {"before": [tokens_of(texts, nodes) for nodes in ancestors]}
+    return with_sizes(texts, texts["tokens"], texts["tokens"], [True] * len(nodes))
+
+
+def with_sizes(texts, weight, room, resumes):
+    """Return texts that take some room in caches, and after some of which prompts may go on."""
+    texts = {**texts, "weight": weight, "room": room, "resumes": resumes}
+    ancestors = [path_of(texts, node)[:-1] for node in range(len(weight))]
+    return texts | {
+        "before": [tokens_of(texts, nodes) for nodes in ancestors],
+        "above": [tokens_of(texts, nodes, "weight") for nodes in ancestors],
+    }
 
 
 def trace_of(texts, *rows):
@@ -80,6 +92,7 @@ def fleet_of(texts, *rows, servers=({},), scaling=({},), tiers=(), router=None, 
         "tiers": [TIER | tier for tier in tiers],
         "router": ROUTER | (router or {}),
         "block": block,
+        "source": SOURCE,
     }
 
 
@@ -111,10 +124,15 @@ def by_column(rows, defaults):
 
 def arrays_of(cls, columns):
     """Return a table of the package; columns: lists."""
-    bools = ("through", "handover")
-    floats = {"sent", "target", "priority"} | {name for name in columns if name.endswith("_s")}
+    return cls(**arrays_by_name(columns))
+
+
+def arrays_by_name(columns):
+    """Return lists as arrays."""
+    bools = ("through", "handover", "resumes")
+    floats = {"sent", "target", "priority", "deadline"} | {name for name in columns if name.endswith("_s")}
     types = {name: bool if name in bools else float if name in floats else np.int64 for name in columns}
-    return cls(**{name: np.array(values, dtype=types[name]) for name, values in columns.items()})
+    return {name: np.array(values, dtype=types[name]) for name, values in columns.items()}
 
 
 def of_package(fleet, policy=None):
@@ -127,7 +145,7 @@ def of_package(fleet, policy=None):
         arrays_of(Scaling, by_column(fleet["scaling"], SCALER)),
         arrays_of(Trace, fleet["trace"]),
         arrays_of(Texts, fleet["texts"]),
-        arrays_of(Tiers, by_column(fleet["tiers"], TIER)),
+        Tiers(**arrays_by_name(by_column(fleet["tiers"], TIER)), **fleet["source"]),
         BUILT_IN[router.pop("name")],
         Limits(**router),
         fleet["block"],
@@ -181,6 +199,7 @@ def random_member(random, pool):
         "start_s": float(random.choice([0.0, 0.05, 0.1 * random.random(), random.random()])),
         "handover_latency_s": float(random.choice([0.0, 1e-2 * random.random()])),
         "handover_token_s": float(random.choice([0.0, 1e-3 * random.random()])),
+        "handover_layers": int(random.choice([1, 1, 2, 32])),
     }
 
 
@@ -202,6 +221,7 @@ def random_scaler(random, servers):
 def with_servers(random, texts, trace, count):
     """Return a fleet with so many servers, all in one pool."""
     longest = max(isl + osl for isl, osl in zip(trace["isl"], trace["osl"], strict=True))
+    longest += max(texts["room"]) if 0 in texts["tokens"] else 0
     ranks, rows = int(random.choice([1, 1, 2, 3])), int(random.integers(1, 4))
     times = random_times(random)
     factors = [1.0, *random.uniform(0.5, 2.0, rows - 1)]
@@ -219,8 +239,14 @@ def with_servers(random, texts, trace, count):
             "balance_abs_threshold": int(random.choice([0, 1, 32])),
             "balance_rel_threshold": float(random.choice([1.0, 1.5])),
             "cache_threshold": float(random.choice([0.0, 0.2, 0.5])),
+            "max_in_flight": int(random.choice([0, 0, 1, 2, 5])),
+            "priority": bool(random.integers(2)),
         },
         "block": int(random.choice([1, 4, 16])),
+        "source": {
+            "load_latency_s": float(random.choice([0.0, 1e-2 * random.random()])),
+            "load_token_s": float(random.choice([0.0, 1e-4 * random.random()])),
+        },
     }
 
 
@@ -229,7 +255,18 @@ def random_server_of(random, ranks, rows, longest):
     server = PLAIN | random_server(random, ranks) | {"first_use_s": 0.0, "times": int(random.integers(rows))}
     server["per_pass"] = float(random.choice([1.0, 1.0, 1.5, 1.75]))  # contexts are exact in any order
     server["capacity"] = int(longest * random.choice([1.0, 1.2, 1.5, 3.0, 1000.0]))
+    server |= random_swap(random)
+    server["adapter_s"] = float(random.choice([0.0, 1e-3]))
+    server["any_adapter_s"] = -server["adapter_s"] if random.random() < 0.5 else float(random.random() * 1e-3)
     return server
+
+
+def random_swap(random):
+    """Return the host's memory for caches of preempted requests: half of all servers have some."""
+    return {
+        "swap_tokens": int(random.choice([0, 0, 50, 10_000])),
+        "swap_token_s": float(random.choice([0.0, 1e-4 * random.random()])),
+    }
 
 
 def random_tier(random):
@@ -243,8 +280,10 @@ def random_tier(random):
     }
 
 
-def drawn_priority(random):
-    return {"priority": float(random.integers(3))}
+def random_class(random):
+    """Return the class of a request, and its deadline."""
+    number = int(random.integers(3))
+    return {"priority": float(number), "client": number, "deadline": float(random.choice([0.1, 0.5, 2.0]))}
 
 
 def random_trace(random, pools):
@@ -261,13 +300,15 @@ def random_trace(random, pools):
     def depth(node):
         return 0 if node < 0 else 1 + depth(nodes[node][0])
 
+    adapters = int(random.choice([0, 0, 1, 4]))
+    roots = [add(-1, 0) for _ in range(adapters)] or [-1]
     for _ in range(random.integers(1, 9)):
-        shallow = [node for node in range(len(nodes)) if depth(node) < 4]
-        add(int(random.choice([-1, *shallow])), random.integers(1, 20))
+        shallow = [node for node in range(adapters, len(nodes)) if depth(node) < 4]
+        add(int(random.choice([random.choice(roots), *shallow])), random.integers(1, 20))
     trees = len(nodes)
     for session in range(random.integers(1, 16)):
         number = session if random.random() < 0.7 else -1
-        text = int(random.integers(trees))
+        text = int(random.integers(adapters, trees))
         if random.random() < 0.5:
             text = add(int(random.choice([-1, text])), random.integers(1, 20))
         follows = False
@@ -278,19 +319,33 @@ def random_trace(random, pools):
                 rows.append(
                     SENT
                     | {"text": text, "session": number, "pool": pool, "follows": follows}
-                    | drawn_priority(random)
+                    | random_class(random)
                 )
                 rows[-1]["answer"] = first if random.random() < 0.7 else -1
                 text, follows, pool = first, True, (pool + int(random.integers(1, pools))) % pools
             osl = int(random.integers(1, 20))
             answer = add(text, osl) if random.random() < 0.7 else -1
             row = {"osl": osl, "text": text, "answer": answer, "session": number}
-            rows.append(SENT | row | drawn_priority(random))
+            rows.append(SENT | row | random_class(random))
             rows[-1] |= {"pool": pool, "handover": is_handed, "follows": follows}
             text = add(text if answer < 0 else answer, random.integers(1, 12))
             follows = bool(random.random() < 0.8)
-    texts = texts_of(*nodes)
+    texts = random_sizes(random, texts_of(*nodes))
     return texts, trace_of(texts, *in_order_of_arrival(random, rows))
+
+
+def random_sizes(random, texts):
+    """Return texts of a model with states, or of one without, and with adapters of random room."""
+    tokens = texts["tokens"]
+    weight, room, resumes = tokens, list(tokens), [True] * len(tokens)
+    if random.random() < 0.5:
+        weight = [int(0.5 * count) for count in tokens]
+        resumes = [count == 0 or bool(random.integers(2)) for count in tokens]
+        state = int(random.integers(0, 15))
+        room = [taken + state * resumes[node] for node, taken in enumerate(weight)]
+    size = int(random.choice([0, 5, 30]))
+    room = [size if count == 0 else taken for taken, count in zip(room, tokens, strict=True)]
+    return with_sizes(texts, weight, room, resumes)
 
 
 def in_order_of_arrival(random, rows):

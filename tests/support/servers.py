@@ -4,7 +4,7 @@ import numpy as np
 
 from fastflow.core.jit import lean_kernel
 from fastflow.performance.serving.passes.captured_graphs import Graphs
-from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
+from fastflow.performance.serving.passes.step_time import Adapters, Hosts, Intakes, Pipelines, Servers, Swaps
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import Loads, lengths_sent
 from fastflow.performance.serving.simulator import fast_forward, preemption, scheduler
@@ -18,6 +18,7 @@ PLAIN = {
     "queries": 1, "draft_s": 0.0, "in_flight": 1.0, "widest": 0.0, "last": 1.0, "eager_s": 0.0,
     "first_use_s": 0.0, "ahead": False, "interval": 1, "balances": False, "timeout": 50, "wait_iterations": 0,
     "wait_tokens": 0.0, "round_trip_s": 0.0, "step": 1, "largest": 1 << 40, "pads": True, "launch_s": 0.0,
+    "swap_tokens": 0, "swap_token_s": 0.0, "adapter_s": 0.0, "any_adapter_s": 0.0,
 }  # fmt: skip
 LOAD = {
     "isl": 1024.0, "osl": 1024.0, "relative_range": 0.0, "prefix": 0.0, "concurrency": 64, "rate": 0.0,
@@ -35,6 +36,11 @@ def columns(cls, defaults, rows):
 def servers(*rows):
     tables = {"host": Hosts, "intake": Intakes, "graph": Graphs, "pipeline": Pipelines}
     nested = {name: columns(table, PLAIN, rows) for name, table in tables.items()}
+    for name, table, fields in (
+        ("swap", Swaps, ("swap_tokens", "swap_token_s")),
+        ("adapter", Adapters, ("adapter_s", "any_adapter_s")),
+    ):
+        nested[name] = table(*(np.array([(PLAIN | row)[field] for row in rows]) for field in fields))
     return columns(Servers, PLAIN | dict.fromkeys(nested, 0), rows)._replace(**nested)
 
 

@@ -31,6 +31,8 @@ def requests(draw, hashed=True):
                     "turn": None if is_single else turn,
                     "hashes": [draw(st.integers(0, 2)) for _ in range(blocks)] or None,
                     "class": draw(st.sampled_from([None, "gold", "best effort"])),
+                    "adapter": draw(st.sampled_from([None, "poems", "law"])),
+                    "deadline": draw(st.sampled_from([None, 0.5, 2.0])),
                 }
             )
             turn += draw(st.integers(1, 2))
@@ -40,14 +42,17 @@ def requests(draw, hashed=True):
 
 NAMES = (
     {"isl": "isl", "osl": "osl", "arrival": "arrival_time", "wait": "think_time", "session": "session",
-     "turn": "turn", "hashes": "hash_ids", "class": "class"},
+     "turn": "turn", "hashes": "hash_ids", "class": "class", "adapter": "adapter",
+     "deadline": "deadline"},
     {"isl": "Prompt Tokens", "osl": "completion_tokens", "arrival": "timestamp_ms", "wait": "delay",
-     "session": "conversation_id", "turn": "turn_id", "hashes": "hash_ids", "class": "priority"},
+     "session": "conversation_id", "turn": "turn_id", "hashes": "hash_ids", "class": "priority",
+     "adapter": "lora", "deadline": "deadline_ms"},
     {"isl": "input_length", "osl": "output_length", "arrival": "timestamp", "wait": "think_time_ms",
-     "session": "session_id", "turn": "turn_index", "hashes": "hash_ids", "class": "service_class"},
+     "session": "session_id", "turn": "turn_index", "hashes": "hash_ids", "class": "service_class",
+     "adapter": "model", "deadline": "deadline_ms"},
 )  # fmt: skip
-UNITS = ((1, 1), (1000, 1000), (1000, 1000))
-"""Of arrivals and waits [1/s]."""
+UNITS = ((1, 1, 1), (1000, 1000, 1000), (1000, 1000, 1000))
+"""Of arrivals, waits and deadlines [1/s]."""
 
 
 def write(path, lines, which):
@@ -56,7 +61,7 @@ def write(path, lines, which):
     rows = []
     for line in lines:
         scaled = {**line}
-        for key, unit in zip(("arrival", "wait"), units, strict=True):
+        for key, unit in zip(("arrival", "wait", "deadline"), units, strict=True):
             scaled[key] = None if line[key] is None else line[key] * unit
         rows.append({names[key]: scaled[key] for key in names} | {"block_size": BLOCK})
     with path.open("w", encoding="utf-8", newline="") as file:

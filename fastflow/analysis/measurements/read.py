@@ -22,7 +22,7 @@ from fastflow.config.model_inputs import SECTIONS, SETS_OTHERS
 from fastflow.config.renamed_keys import renamed_key, renamed_value
 from fastflow.core.errors import InputError
 from fastflow.physics.workload.models.transformer.config_json.read import KEY as CONFIG
-from fastflow.schema import INPUTS, OF_PREFILL, find_input
+from fastflow.schema import INPUTS, find_input, split_prefix
 from fastflow.schema.renamed import KEYS, VALUES
 
 assert kinds  # its modules register their kinds
@@ -65,7 +65,7 @@ def _with_new_names(file: CsvFile, is_group: Callable[[str], bool]) -> CsvFile:
     renamed = {
         name: renamed_key(name)
         for name in file.columns
-        if name.removeprefix(OF_PREFILL) in KEYS and ("." in name or is_group(KEYS[name]))
+        if split_prefix(name)[1] in KEYS and ("." in name or is_group(KEYS[name]))
     }
     twice = next((old for old, new in renamed.items() if new in file.frame), None)
     if twice is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fastflow.analysis.measurements.csv_file import CsvFile
 from fastflow.config.chiplets import is_choice
 from fastflow.config.hydra_composer import related
-from fastflow.config.prefill_chip import KEY as PREFILL_CHIP
+from fastflow.config.other_chips import KEYS as OTHER_CHIPS
 from fastflow.physics.workload import FAMILIES
 from fastflow.physics.workload.models.transformer import FAMILY
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX
@@ -21,7 +21,7 @@ _REPLACED_KEYS = {
     "chip.flash_attention": "model.fused_attention",
 }  # fmt: skip
 """Keys that only other keys refer to, and the keys to use instead."""
-_GROUP_OF_KEY = {"model.name": "model", "serve.mode": "serve", PREFILL_CHIP: PREFILL_CHIP}
+_GROUP_OF_KEY = {"model.name": "model", "serve.mode": "serve", **{key: key for key in OTHER_CHIPS}}
 """Keys that a choice of a group sets, and the group."""
 
 

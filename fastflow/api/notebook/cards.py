@@ -64,6 +64,7 @@ def point_card(frame: pd.DataFrame) -> str:
             *serving.conclusion(row, inputs),
             *state,
             times,
+            *latencies.group_sheets(row),
             rates,
             *bands,
             chip_sheet,

@@ -1,4 +1,4 @@
-"""One point: predicted, stored, printed with its breakdown, with a trace or a picture on request."""
+"""One point: predicted, stored, printed with its breakdown, with a trace, a picture or a page on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from fastflow.core.errors import CompositionError, InputError
 from fastflow.core.reasons.codes import Reason
-from fastflow.core.tables import take
+from fastflow.core.tables import Columns, take
 from fastflow.engine.dataset.folder import RANKING
 from fastflow.engine.grid.run import Run
 from fastflow.physics.hardware.packages import DEVICES
@@ -40,8 +40,7 @@ def run_point(run: Run, output: str) -> None:
 
     _check_output_files(run)
     columns = select_columns(run.columns, column_order(run.grid))
-    if run.grid.served:
-        _refuse_files_of_servers(run)
+    _refuse_files(run)
     with ExitStack() as later:
         with opened(run, output) as (store, missing):
             result = _predict(run)
@@ -61,7 +60,7 @@ def run_point(run: Run, output: str) -> None:
             _write_missing(ranking.run, rows, ranking_dataset, ranking_missing)
             chances = partial(ranking.chances_of_best, run) if run.grid.uncertainty is not None else None
             strategy_ranking.show(rows, ranking_dataset.folder.shown, ranking.search, chances)
-    for line in _draw(run, result):
+    for line in _draw(run, result, row, store):
         print(line)
     print(f"Dataset: {store.folder.shown}")
 
@@ -70,11 +69,9 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
     """Print the breakdown of a point."""
     if run.grid.served:
         from fastflow.performance.serving.columns import prefill_chip_columns
-        from fastflow.performance.serving.requests.lengths import with_lengths
         from fastflow.reporting.terminal.serving import show_served
 
-        devices = result.prediction.inputs[DEVICES][[result.point]]
-        load_inputs = dict(with_lengths(run.grid.first_inputs())) | {DEVICES: devices}
+        load_inputs = _load_inputs(run, result)
         prefill = prefill_chip_columns(load_inputs)
         show_served(
             row, {key: column[0] for key, column in load_inputs.items()},
@@ -101,13 +98,38 @@ def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> Non
     point.breakdown(row | inputs, kernels, layouts, run.grid.levels, advice, memory)
 
 
-def _refuse_files_of_servers(run: Run) -> None:
-    """Refuse a schedule or a placement of points that serve without serve.trace; raises InputError."""
-    if TRACE in run.grid.first_inputs():
+def _load_inputs(run: Run, result: _PointResult) -> Columns:
+    """Return the inputs of a point that serves, with the mean lengths of its file and its devices."""
+    from fastflow.performance.serving.requests.lengths import with_lengths
+
+    devices = result.prediction.inputs[DEVICES][[result.point]]
+    return dict(with_lengths(run.grid.first_inputs())) | {DEVICES: devices}
+
+
+def _refuse_files(run: Run) -> None:
+    """Refuse files that a point does not have; raises InputError.
+
+    A page is of a fleet; a schedule and a placement are of one iteration, or of a fleet.
+    """
+    if not (run.trace or run.picture or run.html):
         return
-    for key in ("trace", "picture"):
+    from fastflow.performance.serving.requests.lengths import BATCHED
+
+    inputs = run.grid.first_inputs()
+    if run.grid.served and TRACE in inputs and inputs["serve.mode"][0] in BATCHED:
+        return
+    if run.html:
+        allowed = (
+            "null where a point has no fleet: serve.trace=FILE with serve=continuous or disaggregated;"
+            " python -m fastflow.report DATASET html=FILE.html makes a page of any dataset"
+        )
+        raise InputError("html", run.html, allowed)
+    for key in ("trace", "picture") if run.grid.served else ():
         if getattr(run, key):
-            allowed = "null where a point serves without serve.trace: it is of one iteration"
+            allowed = (
+                "null where a point serves without a fleet (serve.trace=FILE with serve=continuous or"
+                " disaggregated): it is of one iteration"
+            )
             raise InputError(key, getattr(run, key), allowed)
 
 
@@ -162,6 +184,7 @@ def _check_output_files(run: Run) -> None:
     for key, name, endings in (
         ("trace", run.trace, (".json",)),
         ("picture", run.picture, (".svg", ".png", ".pdf")),
+        ("html", run.html, (".html", ".htm")),
     ):
         if name and Path(name).suffix not in endings:
             raise InputError(key, name, "a file whose name ends in " + " or ".join(endings))
@@ -171,10 +194,10 @@ def _check_output_files(run: Run) -> None:
             raise InputError(key, name, "a file that can be written")
 
 
-def _draw(run: Run, result: _PointResult) -> list[str]:
-    """Write the trace and the picture of a point; returns a line on each."""
+def _draw(run: Run, result: _PointResult, row: dict[str, Any], store: Store) -> list[str]:
+    """Write the trace, the picture and the page of a point; returns a line on each."""
     if run.grid.served:
-        return _draw_fleet(run, result)
+        return _draw_fleet(run, result, row, store) if run.trace or run.picture or run.html else []
     lines: list[str] = []
     prediction = cast("Prediction", result.prediction)  # files are refused where a point serves
     if run.trace:
@@ -192,10 +215,8 @@ def _draw(run: Run, result: _PointResult) -> list[str]:
     return lines
 
 
-def _draw_fleet(run: Run, result: _PointResult) -> list[str]:
-    """Write the trace and the picture of a point with a fleet; returns a line on each."""
-    if not (run.trace or run.picture) or result.reason is not None:
-        return []
+def _draw_fleet(run: Run, result: _PointResult, row: dict[str, Any], store: Store) -> list[str]:
+    """Write the trace, the picture and the page of a point with a fleet; returns a line on each."""
     from fastflow.performance.serving.predict import run_fleet_of
     from fastflow.reporting.charts import fleet as chart
     from fastflow.reporting.charts.style import render
@@ -214,6 +235,14 @@ def _draw_fleet(run: Run, result: _PointResult) -> list[str]:
             kind = Path(run.picture).suffix.removeprefix(".")
             Path(run.picture).write_bytes(render(lambda: chart.draw(served, title), kind))
         lines.append(f"Picture: {run.picture}")
+    if run.html:
+        from fastflow.engine.dataset.reader import find
+        from fastflow.reporting.html.fleet import fleet_page
+
+        inputs = {key: column[0] for key, column in _load_inputs(run, result).items()}
+        with _writing("html", run.html):
+            Path(run.html).write_bytes(fleet_page(served, row, inputs, find(store.folder.shown)))
+        lines.append(f"Page: {run.html}; open it in a browser")
     return lines
 
 

@@ -65,18 +65,30 @@ def no_breakdown_fits(*, needed: float, largest: float) -> str:
 
 @form(Code.MEMORY)
 def short_of_cache(
-    *, needed: float, left: float, weights: float, work: float, budget: int, slots: int, which: str
-) -> str:
+    *, needed: float, left: float, weights: float, work: float, budget: int, slots: int, which: str,
+    adapter: float = 0.0,
+) -> str:  # fmt: skip
     """Caches need more of a device than weights and workspace leave [B].
 
-    budget: tokens of a pass; slots: batches that share what is left; which: the device in words.
+    budget: tokens of a pass; slots: batches that share what is left; which: the device in words; adapter: of
+    what is needed, an adapter or a further model [B].
     """
     occupied = f"weights of {weights / 1e9:.4g} GB"
     if work > weights:
         occupied += f" and activations of {work / 1e9:.4g} GB (server.max_num_batched_tokens={budget} tokens)"
     shared = f", which {slots} batches in flight share, one for each stage" if needed <= left else ""
-    need = f"caches need {needed / 1e9:.4g} GB of a {which}"
+    what = f"caches and an adapter of {adapter / 1e9:.4g} GB" if adapter > 0.0 else "caches"
+    need = f"{what} need {needed / 1e9:.4g} GB of a {which}"
     return f"{need}; {occupied} leave them {left / 1e9:.4g} GB{shared}"
+
+
+@form(Code.MEMORY)
+def short_of_other_devices(*, needed: float, capacity: float, weights: float) -> str:
+    """A device that does all but attention needs more memory than it has [B]."""
+    return (
+        f"a device that does all but attention needs {needed / 1e9:.4g} GB of memory, of which weights"
+        f" {weights / 1e9:.4g} GB, has {capacity / 1e9:.4g} GB"
+    )
 
 
 # --- chips

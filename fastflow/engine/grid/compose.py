@@ -23,8 +23,8 @@ from fastflow.config.default_system import decides_machine, machine_of
 from fastflow.config.hydra_composer import Composition, related
 from fastflow.config.messages import PROGRAM
 from fastflow.config.model_inputs import MACHINE, SETS_OTHERS, Scalar, convert, to_column, whole_numbers
-from fastflow.config.prefill_chip import KEY as PREFILL_CHIP
-from fastflow.config.prefill_chip import point_inputs
+from fastflow.config.other_chips import KEYS as OTHER_CHIPS
+from fastflow.config.other_chips import point_inputs
 from fastflow.config.uncertainty import Stated, sampling, stated
 from fastflow.config.unmodified_chip import is_of_chip, is_stock
 from fastflow.core.errors import InputError
@@ -180,7 +180,7 @@ def keys_of_texts(composed: Sequence[Composed]) -> set[str]:
 def _must_be_composed(term: Term, terms: Sequence[Term]) -> bool:
     """Say whether an axis is over a group, or a leaf that cannot be a column."""
     others = (other for other in terms if other is not term and not other.is_group)
-    sets_others = term.key in (*SETS_OTHERS, PREFILL_CHIP, MACHINE) or is_choice(term.key)
+    sets_others = term.key in (*SETS_OTHERS, *OTHER_CHIPS, MACHINE) or is_choice(term.key)
     sets_others |= term.key in (DTYPE, DEVICES) and AUTO in term.values
     if term.key == CONCURRENCY:  # an implied key follows it
         devices = [term for term in terms if term.key == DEVICES]

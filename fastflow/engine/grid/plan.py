@@ -37,7 +37,7 @@ from fastflow.schema.serving import NO_SERVING
 from fastflow.schema.studies import STUDIES
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-_OUTPUT_KEYS = ("output", "trace", "picture", COLUMNS)
+_OUTPUT_KEYS = ("output", "trace", "picture", "html", COLUMNS)
 """Keys of output files, and of the columns that tables show."""
 _MODE, _LOAD_KEY = "serve.mode", "serve.isl"
 CHOICES = ("tech", "mem", "net", "chip", "system", "model", "tiling")

@@ -33,6 +33,8 @@ class Run(NamedTuple):
     """The file of a single point's schedule, if any."""
     picture: str = ""
     """The file of a drawing of a single point's placement, if any."""
+    html: str = ""
+    """The file of a page of a single point's fleet, if any."""
     columns: str = ""
     """The result columns that tables show, as written; "": the default columns."""
 
@@ -48,7 +50,7 @@ def refuse_others(run: Run, command: str = "sweep", shows: bool = False) -> None
     owner = "search" if run.grid.report in SEARCHED else "sweep"
     if run.grid.report and owner != command:
         raise InputError("report", run.grid.report, f"null here; python -m fastflow.{owner} runs this study")
-    for key in ("trace", "picture"):
+    for key in ("trace", "picture", "html"):
         if getattr(run, key):
             allowed = "null here; a file belongs to one point, predicted by a command without -m"
             raise InputError(key, getattr(run, key), allowed)

@@ -16,7 +16,7 @@ from fastflow.performance.accuracy.classes import typical_errors
 from fastflow.performance.serving import is_serving
 from fastflow.performance.serving.slo import COMPARED, LIMITS
 from fastflow.physics.workload import OTHERS, family_of
-from fastflow.schema import BANDED, OF_PREFILL, band_of, find_input
+from fastflow.schema import BANDED, OTHER_CHIPS, band_of, find_input
 
 _ROWS = 8192  # evaluated at once, about
 _DESIGN = ("tech", "mem", "net", "chip", "system")
@@ -168,16 +168,16 @@ def _designs(grid: Grid, share: Share) -> list[str]:
 def _sampled_inputs(inputs: Columns, batch: int, rows: Ints, uncertainty: Uncertainty) -> Columns:
     """Return every point once per sample, with sampled figures, as `with_samples` does.
 
-    inputs: of some rows of a batch. The figure of a prefill chip is sampled with that of the
-    decode chip where both are equal.
+    inputs: of some rows of a batch. The figure of another chip, such as that of prefill, is sampled with
+    that of the chip where both are equal.
     """
     values: dict[str, Floats] = {}
     for distribution in uncertainty.distributions[batch]:
         value = np.broadcast_to(inputs[distribution.key], rows.shape)
         values[distribution.key] = value[:, None] * figure_factors(distribution, rows, uncertainty)
-        prefill = OF_PREFILL + distribution.key
-        if prefill in inputs and np.array_equal(inputs[prefill], inputs[distribution.key]):
-            values[prefill] = values[distribution.key]
+        for other in (prefix + distribution.key for prefix in OTHER_CHIPS):
+            if other in inputs and np.array_equal(inputs[other], inputs[distribution.key]):
+                values[other] = values[distribution.key]
     return with_samples(inputs, values, rows.size, uncertainty.samples)
 
 
@@ -197,7 +197,7 @@ def with_samples(inputs: Inputs, values: Mapping[str, Floats], points: int, samp
         column_of_key = find_input(key)
         assert column_of_key is not None
         sampled_columns[key] = sampled.clip(column_of_key.low, column_of_key.high).ravel()
-    for budget in (prefix + budget for budget in BUDGETS for prefix in ("", OF_PREFILL)):
+    for budget in (prefix + budget for budget in BUDGETS for prefix in ("", *OTHER_CHIPS)):
         if any(key.startswith(budget) for key in values):
             shares = [key for key in sampled_columns if key.startswith(budget)]
             total = np.maximum(np.sum([sampled_columns[key] for key in shares], axis=0), 1.0)

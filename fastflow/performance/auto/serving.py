@@ -22,6 +22,7 @@ from fastflow.core.reasons.forms import no_layout_fits
 from fastflow.core.tables import Columns, Floats, Inputs, Ints, take
 from fastflow.performance.auto.no_fit import LEAST
 from fastflow.performance.serving import check_served
+from fastflow.performance.serving.attention_pool.devices import ATTENTION_DEVICES, other_devices
 from fastflow.performance.serving.disaggregated.predict import (
     DEVICES,
     PREFILL_DEVICES,
@@ -80,7 +81,7 @@ def _all_layouts(inputs: Inputs) -> list[dict[str, str | int]]:
     check_served(inputs)
     if is_disaggregated(inputs)[0]:
         return all_splits(inputs)
-    return [{STRATEGY: server} for server in all_servers(inputs)]
+    return [{STRATEGY: server} for server in all_servers(other_devices(inputs))]
 
 
 def best_servers(inputs: Inputs) -> Columns:
@@ -161,12 +162,14 @@ def all_splits(inputs: Inputs) -> list[dict[str, str | int]]:
     def servers_on(count: int) -> list[str]:
         return all_servers(dict(inputs) | {DEVICES: np.array([count])})
 
+    attention = int(inputs[ATTENTION_DEVICES][0])  # of those that decode
+
     def split_of(server: str, prefill_devices: int, prefill_server: str) -> dict[str, str | int]:
         return {STRATEGY: server, PREFILL_DEVICES: prefill_devices, PREFILL_STRATEGY: prefill_server}
 
     splits: list[dict[str, str | int]] = []
     for num_prefill in [prefill_devices] if prefill_devices else range(1, devices):
-        num_decode = max(devices - num_prefill, 1)
+        num_decode = max(devices - num_prefill - attention, 1)
         decode_servers = servers_on(num_decode) if decode_strategy == AUTO else [decode_strategy]
         prefill_servers = servers_on(num_prefill) if prefill_strategy == AUTO else [prefill_strategy]
         for server in decode_servers:

@@ -1,4 +1,4 @@
-"""Power, costs and emissions of systems that serve, with another chip for prefill or not, and of tokens."""
+"""Power, costs and emissions of systems that serve, whose devices may have other chips, and of tokens."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from fastflow.core.dedupe import compute_unique
 from fastflow.core.reasons.columns import ReasonColumn, first_reasons
 from fastflow.core.tables import Columns, Floats, Inputs, Ints
 from fastflow.performance.kernel_times import HARDWARE
+from fastflow.performance.serving.attention_pool.devices import ATTENTION_DEVICES
 from fastflow.performance.serving.disaggregated.predict import (
     PREFILL_DEVICES,
     has_prefill_chip,
     is_disaggregated,
     with_prefill_chip,
 )
+from fastflow.performance.serving.other_chips import has_chip, with_chip
 from fastflow.physics.carbon.columns import carbon_columns
 from fastflow.physics.cost.columns import cost_columns, devices_of
 from fastflow.physics.cost.rent import invalid_rent
@@ -23,6 +25,7 @@ from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.site.columns import power_of_site, site_columns
 from fastflow.physics.site.limits import above_site_limits, site_limit_columns
+from fastflow.schema import OF_ATTENTION
 from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN
 from fastflow.schema.power import A_MEGAWATT, TOKENS_PER_MW
@@ -45,16 +48,12 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> ServedCosts:
     devices: Ints = inputs["system.devices"]
     missing = np.full(devices.size, np.nan)
     power: Floats = columns.get("power_W", missing) * devices
-    if has_prefill_chip(inputs):
-        prefill_devices = np.where(is_disaggregated(inputs), np.minimum(inputs[PREFILL_DEVICES], devices), 0)
-        prefill_inputs = with_prefill_chip(inputs)
-        prefill_chip = compute_unique(generate, prefill_inputs, *HARDWARE, cached=True)
-        groups = [
-            devices_of(inputs, chip, devices - prefill_devices),
-            devices_of(prefill_inputs, prefill_chip, prefill_devices),
-        ]
-    else:
-        groups = [devices_of(inputs, chip, devices)]
+    groups = []
+    for count, own in _other_devices(inputs):
+        own_chip = compute_unique(generate, own, *HARDWARE, cached=True)
+        groups.append(devices_of(own, own_chip, count))
+        devices = devices - count
+    groups = [devices_of(inputs, chip, devices), *groups]
     output_rate, prompt_rate, request_rate = (
         columns.get(name, missing) for name in ("tokens_per_s", "prefill_tokens_per_s", "requests_per_s")
     )
@@ -72,9 +71,18 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> ServedCosts:
 
 
 def invalid_device_rent(inputs: Inputs) -> ReasonColumn:
-    """Say why devices of points that serve have no rent, prefill devices included; (points,)."""
-    reason = invalid_rent(inputs)
-    if not has_prefill_chip(inputs):
-        return reason
-    of_prefill = invalid_rent(with_prefill_chip(inputs)).where(is_disaggregated(inputs))
-    return first_reasons(reason, of_prefill)
+    """Say why devices of points that serve have no rent, those with another chip included; (points,)."""
+    others = (invalid_rent(own).where(count > 0) for count, own in _other_devices(inputs))
+    return first_reasons(invalid_rent(inputs), *others)
+
+
+def _other_devices(inputs: Inputs) -> list[tuple[Ints, Columns]]:
+    """Return the devices with another chip: how many each point has, (points,), and their inputs."""
+    others, left = [], inputs["system.devices"]
+    if has_prefill_chip(inputs):
+        count = np.where(is_disaggregated(inputs), np.minimum(inputs[PREFILL_DEVICES], left), 0)
+        others.append((count, with_prefill_chip(inputs)))
+        left = left - count
+    if has_chip(inputs, OF_ATTENTION):
+        others.append((np.minimum(inputs[ATTENTION_DEVICES], left), with_chip(inputs, OF_ATTENTION)))
+    return others

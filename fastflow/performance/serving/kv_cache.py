@@ -128,13 +128,23 @@ class Room(NamedTuple):
 
 
 def cache_shortage(
-    room: Room, i: int, needs: float, budget: int, slots: int = 1, which: str = "device"
+    room: Room,
+    i: int,
+    needs: float,
+    budget: int,
+    slots: int = 1,
+    which: str = "device",
+    adapter: float = 0.0,
 ) -> Reason:
-    """Return why caches of a point do not fit; needs: of a device [B]; slots: batches that share the room."""
+    """Return why caches of a point do not fit.
+
+    needs: of a device, with an adapter [B]; slots: batches that share the room; adapter: its part [B].
+    """
     weights, work, left = float(room.weights[i]), float(room.work[i]), max(float(room.caches[i]), 0.0)
     return short_of_cache(
-        needed=needs, left=left, weights=weights, work=work, budget=budget, slots=slots, which=which
-    )
+        needed=needs, left=left, weights=weights, work=work, budget=budget, slots=slots, which=which,
+        adapter=adapter,
+    )  # fmt: skip
 
 
 def room_of_fullest_stage(

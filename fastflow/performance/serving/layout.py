@@ -20,7 +20,7 @@ import numpy as np
 
 from fastflow.core.reasons.codes import Code, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
-from fastflow.core.tables import Columns, Inputs, Ints, Texts
+from fastflow.core.tables import Columns, Floats, Inputs, Ints, Texts
 from fastflow.performance.serving.expert_kernels import PADDED, expert_kernels
 from fastflow.physics.hardware.packages import DEVICES, PACKAGE, devices_per_package, per_package
 from fastflow.physics.network.collectives.custom_all_reduce import BACKEND, NCCL
@@ -47,12 +47,19 @@ class ServerLayouts(NamedTuple):
     slots: Ints  # stages
     replicas: Ints  # independent servers
     experts: Ints  # devices that experts are distributed over
+    others: Ints  # devices of a server that do all but attention, where attention has devices of its own
     reason: ReasonColumn  # why there is none
 
     @property
     def stage(self) -> Ints:
         """Devices of one stage of one server."""
-        return self.tensor * self.ranks
+        return self.tensor * self.ranks + self.others
+
+    @property
+    def rank_devices(self) -> Floats:
+        """Devices of one stage of one server, for each of its attention ranks."""
+        devices: Floats = self.stage / np.maximum(self.ranks, 1)
+        return devices
 
     @property
     def devices(self) -> Ints:
@@ -81,6 +88,7 @@ def server_layouts(inputs: Inputs, key: str = STRATEGY, devices_key: Texts | Non
         slots=stages,
         replicas=degree["dp"] * (devices // np.maximum(strategies.devices, 1)),
         experts=strategies.experts,
+        others=np.zeros_like(degree["tp"]),
         reason=first_reasons(
             invalid_strategy(strategies, printed, devices, layers, key, devices_key), reason.column()
         ),

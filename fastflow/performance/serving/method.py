@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Columns, Inputs, Ints
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints
 from fastflow.performance.serving.overload import OVERLOAD
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.lengths import arrivals_of_files, blocks_with_requests
-from fastflow.performance.serving.requests.load import TOO_LONG, Loads
+from fastflow.performance.serving.requests.load import TAKEN, TOO_LONG, Loads
 from fastflow.performance.serving.slo import needs_requests
 
 
@@ -58,3 +58,14 @@ def predict_requests(
     for name in ("near", "long"):
         columns.pop(name, None)
     return columns | {"simulated": 1.0 * simulated} if columns else columns
+
+
+def without_refused(columns: Columns, refused: Floats | Ints) -> Columns:
+    """Return columns of points' requests with NaN where servers refuse their load; texts are as they are.
+
+    refused: load.TAKEN, or why they do, (points,).
+    """
+    return {
+        name: column if column.dtype.kind == "U" else np.where(refused == TAKEN, column, np.nan)
+        for name, column in columns.items()
+    }

@@ -15,6 +15,7 @@ from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons
 from fastflow.core.tables import Columns, Inputs, take
 from fastflow.performance.kernel_times import HARDWARE
 from fastflow.performance.serving import check_served
+from fastflow.performance.serving.attention_pool.devices import ATTENTION_DEVICES
 from fastflow.performance.serving.costs import invalid_device_rent, served_costs
 from fastflow.performance.serving.defaults import with_defaults
 from fastflow.performance.serving.disaggregated.predict import (
@@ -25,7 +26,8 @@ from fastflow.performance.serving.disaggregated.predict import (
     run_split,
 )
 from fastflow.performance.serving.drafting import MTP
-from fastflow.performance.serving.fleet.predict import FleetRun, run_fleet
+from fastflow.performance.serving.fleet.predict import run_fleet
+from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.performance.serving.images import invalid_images, with_images
 from fastflow.performance.serving.kv_cache import Need, memory_need
 from fastflow.performance.serving.layout import ServerLayouts
@@ -96,6 +98,7 @@ def serve(inputs: Inputs) -> ServingResult:
         "strategy": layouts.printed, "replicas": layouts.replicas,
         "prefill_strategy": np.where(disaggregated, phases.prefill.printed, ""),
         "prefill_devices": np.where(disaggregated, inputs.get(PREFILL_DEVICES, 0), 0),
+        "attention_devices": inputs[ATTENTION_DEVICES],
     }  # fmt: skip
     rows, need = np.flatnonzero(~reason.exists), np.full((len(Need._fields), points), np.nan)
     if rows.size:

@@ -9,20 +9,19 @@ import numpy as np
 from fastflow.core.reasons.codes import Reason
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, first_reasons, no_reasons
 from fastflow.core.reasons.forms import out_of_range, stalled
-from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts, take
+from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
+from fastflow.performance.serving.attention_columns import attention_columns
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
-from fastflow.performance.serving.fleet.metrics import CLASSES, FLEET
+from fastflow.performance.serving.fleet.metrics import FLEET, GROUPS
 from fastflow.performance.serving.fleet.predict import simulate_fleets, too_large
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
+from fastflow.performance.serving.mean_passes import MeanPass, decode_pass, prompt_passes
 from fastflow.performance.serving.memory_columns import memory_columns, read_s, tier_columns
-from fastflow.performance.serving.method import predict_requests
-from fastflow.performance.serving.overlap.hidden import hidden_of, without_hidden
+from fastflow.performance.serving.method import predict_requests, without_refused
 from fastflow.performance.serving.overload import OVERLOAD, overload
-from fastflow.performance.serving.passes.captured_graphs import captured_sizes
-from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LARGE, TOO_LONG
 from fastflow.performance.serving.scenario import (
@@ -35,7 +34,6 @@ from fastflow.performance.serving.scenario import (
 )
 from fastflow.performance.serving.simulator.by_policy import simulate_each
 from fastflow.performance.validity import MAX_VALUE
-from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.schema.scheduling import KEY as POLICY
 
@@ -55,110 +53,20 @@ class PhaseResults(NamedTuple):
     reason: ReasonColumn
 
 
-class _Pass(NamedTuple):
-    """A pass on every point's server; (points,)."""
-
-    time: Floats  # on the device [s]
-    exchange: Floats  # [s]
-    energy: Floats  # of a device of one stage [J]
-    by: Floats  # time by limiter, (points, limiters) [s]
-    throttled: Floats  # of the time, kernels that a power limit slows down [s]
-    stall: Floats  # of the time, the wait of a batch for the slowest pipeline stage [s]
-    reads: Floats  # of a device from lower tiers of memory [B]
-
-
-def _read_part(scenario: ServingScenario, part: str, *sizes: Floats) -> _Pass:
-    """Read a part of passes at sizes of each point."""
-    tabulated, axes = scenario.passes.parts[part], scenario.passes.axes.of(part)
-    floats = [np.asarray(size, dtype=np.float64) for size in sizes]
-    tables = (tabulated.time, tabulated.exchange, tabulated.energy, tabulated.by, tabulated.throttled)
-    time, exchange, energy, by, throttled = (
-        interpolate_at(table, axes, scenario.server, floats) for table in tables
-    )
-    stall, reads = np.zeros((2, scenario.server.size))
-    if part == TOKENS_PART:
-        reads = interpolate_at(scenario.passes.reads, axes, scenario.server, floats)
-    return _Pass(time, exchange, energy, by, throttled, stall, reads)
-
-
-def _sum(*parts: _Pass) -> _Pass:
-    return _Pass(*(sum(columns[1:], columns[0]) for columns in zip(*parts, strict=True)))
-
-
-def _scaled(pass_: _Pass, factor: Floats) -> _Pass:
-    return _Pass(*(column * factor.reshape(-1, *(1,) * (column.ndim - 1)) for column in pass_))
-
-
-def decode_pass(scenario: ServingScenario, requests: Floats, context: Floats) -> _Pass:
-    """Return a pass that decodes some requests of a rank, at the pace of the slowest stage; (points,)."""
-    padded, pipeline = captured_sizes(scenario.servers.graph, requests), scenario.servers.pipeline
-    rows = 1.0 * np.where(padded > 0.0, padded, requests) * scenario.servers.queries
-    tokens, head = _read_part(scenario, TOKENS_PART, rows), _read_part(scenario, HEAD_PART, rows)
-    core = _read_part(scenario, DECODE, requests, context)
-    hidden_s = hidden_of(scenario.passes.times, scenario.server, rows, core.time, 0.0 * core.time)
-    layers = tokens.time + core.time - hidden_s
-    slowest = np.maximum(pipeline.widest * layers, pipeline.last * layers + head.time)
-    total = _launched(scenario, _overlapped(_sum(tokens, head, core), hidden_s), padded > 0.0)
-    waits = (pipeline.in_flight > 1.0) & (pipeline.in_flight * slowest > total.time)
-    time = np.where(waits, pipeline.in_flight * slowest, total.time)
-    return total._replace(time=time, stall=time - total.time)
-
-
-def _overlapped(pass_: _Pass, hidden_s: Floats) -> _Pass:
-    """Return a pass without the time that overlap inside a device hides [s]."""
-    if not hidden_s.any():
-        return pass_
-    time, exchange, by, throttled = without_hidden(
-        hidden_s, pass_.time, pass_.exchange, pass_.by, pass_.throttled
-    )
-    return pass_._replace(time=time, exchange=exchange, by=by, throttled=throttled)
-
-
-def _launched(scenario: ServingScenario, decode: _Pass, is_captured: Bools) -> _Pass:
-    """Return a pass with the time that the host's launches take beyond it, where no captured graph has it."""
-    least_s = np.where(is_captured, 0.0, scenario.servers.graph.launch_s)
-    late, by = np.maximum(least_s - decode.time, 0.0), decode.by.copy()
-    by[:, scenario.passes.limiters.index("launch")] += late
-    return decode._replace(time=decode.time + late, by=by)
-
-
-def prompt_passes(scenario: ServingScenario, prompts: Floats, tokens: Floats, budget: Floats) -> _Pass:
-    """Return the sum of all passes that prefill some prompts of a rank together, in chunks.
-
-    tokens: to compute of each prompt; budget: most tokens of a pass.
-    """
-    total = prompts * tokens
-    pass_tokens = np.minimum(total, budget)
-    num_passes = total / pass_tokens
-    chunk = np.minimum(tokens, budget)
-    chunks = tokens / chunk
-    before = scenario.isl - tokens + (tokens - chunk) / 2.0
-    core = _scaled(_read_part(scenario, PREFILL, chunk, before), chunks * prompts)
-    hidden_s = hidden_of(
-        scenario.passes.times, scenario.server, pass_tokens, 0.0 * core.time, core.time / num_passes
-    )
-    whole = _sum(
-        _scaled(_read_part(scenario, TOKENS_PART, pass_tokens), num_passes),
-        _read_part(scenario, HEAD_PART, prompts),
-        core,
-    )
-    return _overlapped(whole, hidden_s * num_passes)
-
-
 def _decode_host_s(scenario: ServingScenario, requests: Floats) -> Floats:
     """Return the host's time in an iteration that decodes requests, with that of draft tokens [s]."""
     host = scenario.servers.host
     return host.iteration_s + host.row_s * requests + scenario.servers.draft_s
 
 
-def _work(scenario: ServingScenario, pass_: _Pass, host: Floats, devices: Floats | Ints) -> Work:
+def _work(scenario: ServingScenario, pass_: MeanPass, host: Floats, devices: Floats | Ints) -> Work:
     """Return the work of a pass and of its host; devices: of a stage, as often as it is done."""
     passes = pass_.time - pass_.stall
     times = passes, host, passes - pass_.exchange - read_s(scenario, pass_.by), pass_.throttled
     return Work(pass_.energy * devices, *(time * devices for time in times))
 
 
-def bound_by(scenario: ServingScenario, pass_: _Pass, host: Floats) -> Texts:
+def bound_by(scenario: ServingScenario, pass_: MeanPass, host: Floats) -> Texts:
     """Return the name of the limiter with most of a pass's time, (points,)."""
     names: Texts = np.array([*scenario.passes.limiters, HOST])
     limiters: Texts = names[np.argmax(np.column_stack([pass_.by, host]), axis=1)]
@@ -253,6 +161,7 @@ def one_decode(scenario: ServingScenario) -> PhaseResults:
         "pipeline_stall_s": decode.stall, "running_requests": 1.0 * inputs["serve.batch"],
         "kv_B": scenario.cache.of(context) * requests * layouts.slots,
     } | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
+    columns |= attention_columns(scenario, requests, context)
     columns |= _rates(tokens / pass_s, pass_s / scenario.servers.per_pass, _devices(scenario))
     work = _work(scenario, decode, host, layouts.stage * layouts.slots * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
@@ -275,11 +184,7 @@ def continuous(scenario: ServingScenario) -> PhaseResults:
         )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
     reason = _refusals(scenario, refused, columns["requests_per_s"] * scenario.active)
-    columns = {
-        name: column if column.dtype.kind == "U" else np.where(refused == TAKEN, column, np.nan)
-        for name, column in columns.items()
-    }
-    return PhaseResults(_continuous_columns(scenario, columns), reason)
+    return PhaseResults(_continuous_columns(scenario, without_refused(columns, refused)), reason)
 
 
 def disaggregated(scenario: ServingScenario) -> PhaseResults:
@@ -302,12 +207,12 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         Pool(
             scenario.power,
             _devices(scenario),
-            _work(scenario, decode, host, passes / batch * layouts.tensor),
+            _work(scenario, decode, host, passes / batch * layouts.rank_devices),
         ),
         Pool(
             prefill.power,
             inputs["serve.prefill.devices"],
-            _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.tensor),
+            _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.rank_devices),
         ),
     ]
     devices = _devices(scenario) + inputs["serve.prefill.devices"]
@@ -326,6 +231,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
     } | _of_images(prefill) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
+    columns |= attention_columns(scenario, batch, scenario.mean_context)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / rate)
     memory = memory_columns(scenario, columns["kv_B"], scenario.mean_context)
@@ -337,7 +243,8 @@ def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> Reas
     reason = Reasons(refused.size)
     for i in np.flatnonzero(refused != TAKEN).tolist():
         if refused[i] == TOO_LONG:
-            reason.add(i, _cache_shortage(scenario, i, float(scenario.longest_request_cache[i])))
+            request, adapter = scenario.longest_request_cache[i], scenario.adapter_bytes[i]
+            reason.add(i, _cache_shortage(scenario, i, float(request), float(adapter)))
         elif refused[i] == TOO_LARGE:
             reason.add(i, too_large(scenario, i))
         elif refused[i] == STALLED:
@@ -355,10 +262,9 @@ def _cache_overflow(scenario: ServingScenario, cache_bytes: Floats) -> ReasonCol
     return reason.column()
 
 
-def _cache_shortage(scenario: ServingScenario, i: int, cache_bytes: float) -> Reason:
-    return cache_shortage(
-        scenario.room, i, cache_bytes, int(scenario.servers.budget[i]), int(scenario.layouts.slots[i])
-    )
+def _cache_shortage(scenario: ServingScenario, i: int, cache_bytes: float, adapter: float = 0.0) -> Reason:
+    budget, slots = int(scenario.servers.budget[i]), int(scenario.layouts.slots[i])
+    return cache_shortage(scenario.room, i, cache_bytes + adapter, budget, slots, adapter=adapter)
 
 
 def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
@@ -378,9 +284,9 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     host = _decode_host_s(scenario, batch)
     computed = scenario.computed_tokens
     prompt = prompt_passes(scenario, np.ones(batch.size), computed, servers.budget.astype(np.float64))
-    often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.tensor
+    often = scenario.osl / servers.per_pass / np.maximum(batch, 1.0) * layouts.rank_devices
     decoded = _work(scenario, decode, host, often)
-    read = _work(scenario, prompt, np.zeros(batch.size), layouts.tensor)
+    read = _work(scenario, prompt, np.zeros(batch.size), layouts.rank_devices)
     work = Work(*(both[0] + both[1] for both in zip(decoded, read, strict=True)))
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + scenario.request_s, "tpot_s": tpot,
@@ -397,6 +303,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
     } | _of_images(scenario) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
+    columns |= attention_columns(scenario, np.maximum(batch, 1.0), scenario.mean_context)
     columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)
@@ -405,7 +312,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
 
 def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     """Return the columns of `SIMULATED`; times from sending on with the host's time, as in their means."""
-    columns = {name: metrics[name] for name in (*SIMULATED, CLASSES) if name in metrics}
+    columns = {name: metrics[name] for name in (*SIMULATED, *GROUPS) if name in metrics}
     for name in columns.keys() & {*_TTFT, *_E2E}:
         columns[name] = columns[name] + scenario.request_s
     for name in columns.keys() & {*_TPOT}:

@@ -8,6 +8,15 @@ import numpy as np
 
 from fastflow.core.dedupe import unique_rows
 from fastflow.core.tables import Floats, Inputs, Ints, take
+from fastflow.performance.serving.adapters import served_adapters
+from fastflow.performance.serving.attention_pool.devices import (
+    has_pool,
+    rank_inputs,
+    rank_layouts,
+    with_attention,
+)
+from fastflow.performance.serving.attention_pool.memory import OtherDevices, no_other_devices
+from fastflow.performance.serving.attention_pool.tables import Pooled, Side, with_attention_pool
 from fastflow.performance.serving.drafting import drafting_s
 from fastflow.performance.serving.host_launches import eager_s, graphs_of
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
@@ -16,7 +25,7 @@ from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overlap.tables import with_overlap
 from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.passes.parts import Axes, Passes, axes_of
-from fastflow.performance.serving.passes.step_time import Hosts, Intakes, Pipelines, Servers
+from fastflow.performance.serving.passes.step_time import Adapters, Hosts, Intakes, Pipelines, Servers, Swaps
 from fastflow.performance.serving.passes.tabulate import passes_of
 from fastflow.performance.serving.pipeline_stages import Stages, stages_of
 from fastflow.performance.serving.policy import mixes_of
@@ -47,6 +56,8 @@ from fastflow.schema.servers import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, RED
 ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OTHER_SECTIONS = ("serve.", "server.", "router.", VISION)
 """Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
+MAX_SWAPPED = 1e12
+"""Most tokens of the memory for swapped caches."""
 PASS_KEYS = (
     "server.all_reduce_backend", "server.moe_alignment", "serve.sampling", "server.sampler", MOE_BACKEND,
     MOE_LIBRARY, BESIDE_TOKENS, REDUNDANT,
@@ -83,6 +94,8 @@ class ServingScenario(NamedTuple):
     servers: Servers
     encoder: ImageEncoder
     power: Power  # of a device
+    adapter_bytes: Floats  # of an adapter or a further model on a device [B]; 0: servers have none
+    others: OtherDevices  # memory of devices that do all but attention
 
     @property
     def request_cache(self) -> Floats:
@@ -128,20 +141,17 @@ def _longest_lengths(inputs: Inputs, relative_range: Floats) -> LongestLengths:
 def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> ServingScenario:
     """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`.
 
-    prefills: whether servers only prefill.
+    layouts: of devices that compute whole layers, or all but attention. prefills: whether servers only
+    prefill.
     """
+    others, layouts = layouts, with_attention(inputs, layouts)
     inputs = _with_workers(inputs, layouts)
     isl, osl = inputs["serve.isl"], inputs["serve.osl"]
-    queries = inputs["serve.num_speculative_tokens"] + 1
-    shared = {
-        key: column
-        for key, column in inputs.items()
-        if key in PASS_KEYS or not key.startswith(OTHER_SECTIONS)
-    }
-    first, server = unique_rows([*shared.values(), queries], queries.size)
-    passes = passes_of(take(shared, first), take(layouts, first), _axes(inputs, layouts), queries[first])
-    passes, server = with_two_batches(inputs, layouts.ranks, passes, server)
-    passes, server = with_overlap(inputs, layouts, passes, server)
+    axes = _axes(inputs, layouts)
+    passes, server = _tabulated(inputs, others, axes)
+    passes, server = with_two_batches(inputs, others.ranks, passes, server)
+    passes, server = with_overlap(inputs, others, passes, server)
+    passes, server, power, memory = _with_pool(inputs, layouts, others, passes, server)
     passes, server, encoder = _with_towers(inputs, layouts, passes, server, prefills)
     load = _loads(inputs, layouts, isl, osl)
     points = _Points(inputs, layouts, passes, server, load.per_server, prefills)
@@ -160,12 +170,45 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
         room, cache = model.room(inputs)
     token_bytes = cache.of(isl + osl) / (isl + osl)  # of the whole request, a state of its own among them
     tokens = np.floor(np.maximum(room.caches, 0.0) / token_bytes).astype(np.int64)
-    servers = _servers(points, tokens, stages)
+    adapters = served_adapters(inputs, layouts, passes, server, room.weights)
+    servers = _servers(points, tokens, stages)._replace(
+        swap=_swaps(inputs, token_bytes), adapter=adapters.time
+    )
     return ServingScenario(
         inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
         room=room, isl=isl, osl=osl, active=load.active, loads=load.per_server, requests=load.requests,
-        servers=servers, encoder=encoder, power=power_of(inputs, take(passes.chip, server)),
+        servers=servers, encoder=encoder, power=power, others=memory,
+        adapter_bytes=adapters.bytes,
     )  # fmt: skip
+
+
+def _tabulated(inputs: Inputs, layouts: ServerLayouts, axes: Axes) -> tuple[Passes, Ints]:
+    """Return the passes of points on the devices of their layouts, and the row of each point in them."""
+    queries = inputs["serve.num_speculative_tokens"] + 1
+    shared = {
+        key: column
+        for key, column in inputs.items()
+        if key in PASS_KEYS or not key.startswith(OTHER_SECTIONS)
+    }
+    first, server = unique_rows([*shared.values(), queries], queries.size)
+    return passes_of(take(shared, first), take(layouts, first), axes, queries[first]), server
+
+
+def _with_pool(
+    inputs: Inputs, layouts: ServerLayouts, others: ServerLayouts, passes: Passes, server: Ints
+) -> Pooled:
+    """Return the passes of servers, whose attention may have devices of its own.
+
+    others: layouts of the other devices, of which the passes are; server: the row of each point in them.
+    """
+    power = power_of(inputs, take(passes.chip, server))
+    rows = np.flatnonzero(has_pool(inputs))
+    if not rows.size:
+        return Pooled(passes, server, power, no_other_devices(server.size))
+    of_ranks = rank_inputs(take(dict(inputs), rows))
+    own, own_rows = _tabulated(of_ranks, rank_layouts(of_ranks), passes.axes)
+    side = Side(own, own_rows, power_of(of_ranks, take(own.chip, own_rows)))
+    return with_attention_pool(inputs, (layouts, others), passes, server, power, side)
 
 
 def _with_workers(inputs: Inputs, layouts: ServerLayouts) -> Inputs:
@@ -363,6 +406,13 @@ def _intakes(inputs: Inputs) -> Intakes:
     )
 
 
+def _swaps(inputs: Inputs, token_bytes: Floats) -> Swaps:
+    """Return the memory of hosts for caches of preempted requests; token_bytes: of a device [B]."""
+    space, bandwidth = inputs["server.swap_space"], inputs["serve.tiers.host.bandwidth"]
+    tokens = np.floor(np.minimum(space / token_bytes, MAX_SWAPPED)).astype(np.int64)
+    return Swaps(tokens, token_bytes / bandwidth)
+
+
 def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
     """Return the batching of servers."""
     inputs, layouts, server = points.inputs, points.layouts, points.server
@@ -392,5 +442,7 @@ def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
         ),
         queries=inputs["serve.num_speculative_tokens"] + 1,
         draft_s=drafting_s(inputs, points.passes, server),
+        swap=Swaps(np.zeros(server.size, dtype=np.int64), np.zeros(server.size)),
+        adapter=Adapters(*np.zeros((2, server.size))),
         pipeline=Pipelines(np.minimum(layouts.slots, at_once), stages.widest, stages.last),
     )

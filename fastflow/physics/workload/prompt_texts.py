@@ -13,7 +13,7 @@ import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Ints
-from fastflow.physics.workload.request_order import RequestTrace, previous_turns
+from fastflow.physics.workload.request_order import NONE, RequestTrace, previous_turns
 
 NODE_TOKENS = 2048
 """Longer texts are chains of nodes, since caches evict whole nodes."""
@@ -29,13 +29,16 @@ class PromptTexts(NamedTuple):
     """
 
     parent: Ints  # ROOT where the text begins
-    tokens: Ints  # of the node, 1 to NODE_TOKENS
+    tokens: Ints  # of the node, 1 to NODE_TOKENS; 0: a root that stands for an adapter
     before: Ints  # tokens of all its ancestors
     text: Ints  # node of the last tokens of the prompt
     answer: Ints  # node of the last tokens of the answer, below `text`
+    roots: Ints  # node of each adapter, and the last one of requests without; ROOT for none, (adapters + 1,)
 
 
-def prompt_texts(trace: RequestTrace, shared_prefix: int = 0) -> PromptTexts:
+def prompt_texts(
+    trace: RequestTrace, shared_prefix: int = 0, adapters: bool = False, base: bool = False
+) -> PromptTexts:
     """Return the texts of all requests.
 
     shared_prefix: tokens that begin every new prompt that is longer, as a system prompt does. It is not read
@@ -47,19 +50,29 @@ def prompt_texts(trace: RequestTrace, shared_prefix: int = 0) -> PromptTexts:
     - Another prompt of a later turn begins with prompt and answer of the turn before. If it is not longer
       than both, the context was cut: it is a new prompt.
     - An answer is of its request alone.
+    - With adapters, prompts share nothing with those of another adapter: each has a root without tokens. With
+      base, requests without an adapter have such a root too.
     """
     rows = trace.isl.size
-    prompts = _Prompts(trace.isl, trace.osl, previous_turns(trace), trace.hash_offsets, trace.hash_ids)
+    of_adapter, roots = _adapters_of(trace, adapters)
+    prompts = _Prompts(
+        trace.isl, trace.osl, previous_turns(trace), trace.hash_offsets, trace.hash_ids, of_adapter
+    )
     # memory is used as nodes are written, not before
-    nodes = _Nodes(*np.empty((4, 1 + 2 * rows + trace.hash_ids.size), dtype=np.int64))
+    longest = 2 * rows + trace.hash_ids.size + 2 * roots.size
+    nodes = _Nodes(*np.empty((4, longest), dtype=np.int64))
     text, answer = np.empty((2, rows), dtype=np.int64)
-    count = _write_nodes(prompts, trace.block_tokens, shared_prefix, nodes, text, answer)
+    shared = np.full(roots.size, ROOT)
+    count = _write_roots(prompts.adapter, base, nodes, roots)
+    count = _write_nodes(
+        prompts, trace.block_tokens, shared_prefix, nodes, count, roots, shared, text, answer
+    )
     parent, tokens, before, _ = (column[:count].copy() for column in nodes)
     del nodes
-    pieces = (tokens - 1) // NODE_TOKENS + 1
+    pieces = np.maximum((tokens - 1) // NODE_TOKENS + 1, 1)
     last = np.cumsum(pieces) - 1
     if last.size == pieces.sum():  # none is longer
-        return PromptTexts(parent, tokens, before, text, answer)
+        return PromptTexts(parent, tokens, before, text, answer, roots)
     node = np.repeat(np.arange(pieces.size), pieces)
     piece = np.arange(node.size) - (last - pieces + 1)[node]
     is_first = piece == 0
@@ -70,7 +83,30 @@ def prompt_texts(trace: RequestTrace, shared_prefix: int = 0) -> PromptTexts:
         before=before[node] + piece * NODE_TOKENS,
         text=last[text],
         answer=last[answer],
+        roots=np.where(roots == ROOT, ROOT, last[roots]),
     )
+
+
+def separate_texts(trace: RequestTrace, adapters: bool = False, base: bool = False) -> PromptTexts:
+    """Return the texts of requests that share nothing but adapters: a node for each prompt, none of answers.
+
+    adapters, base: as of `prompt_texts`.
+    """
+    rows = trace.isl.size
+    of_adapter, roots = _adapters_of(trace, adapters)
+    nodes = _Nodes(*np.empty((4, roots.size), dtype=np.int64))
+    count = _write_roots(of_adapter, base, nodes, roots)
+    none = np.zeros(rows, dtype=np.int64)
+    parent = np.append(np.full(count, ROOT), roots[of_adapter])
+    tokens = np.append(np.zeros(count, dtype=np.int64), trace.isl)
+    return PromptTexts(parent, tokens, np.zeros_like(tokens), count + np.arange(rows), none + NONE, roots)
+
+
+def _adapters_of(trace: RequestTrace, adapters: bool) -> tuple[Ints, Ints]:
+    """Return the number of the adapter of each request, the last one for none, and room for their roots."""
+    of_adapter = trace.adapter if adapters else np.full(trace.isl.size, NONE)
+    number = int(of_adapter.max(initial=NONE)) + 1
+    return np.where(of_adapter < 0, number, of_adapter), np.full(number + 1, ROOT)
 
 
 class _Prompts(NamedTuple):
@@ -81,6 +117,7 @@ class _Prompts(NamedTuple):
     previous: Ints  # index of the turn before; negative for none
     offsets: Ints  # of hashes
     hash_ids: Ints
+    adapter: Ints  # the last number: none
 
 
 class _Nodes(NamedTuple):
@@ -92,16 +129,31 @@ class _Nodes(NamedTuple):
     hash_id: Ints  # of a block that has one, else 0
 
 
+def _write_roots(adapter: Ints, base: bool, nodes: _Nodes, roots: Ints) -> int:
+    """Write the nodes of adapters that requests have, and with base that of the others; returns how many."""
+    used = np.unique(adapter)
+    used = used if base else used[used < roots.size - 1]
+    roots[used] = np.arange(used.size)
+    for column, value in zip(nodes, (ROOT, 0, 0, 0), strict=True):
+        column[: used.size] = value
+    return used.size
+
+
 @kernel
 def _write_nodes(
-    prompts: _Prompts, block_tokens: int, shared_prefix: int, nodes: _Nodes, text: Ints, answer: Ints
-) -> int:
-    """Write nodes, and the last ones of each request, and return the number of nodes."""
-    count, blocks, shared = 0, 0, ROOT
+    prompts: _Prompts, block_tokens: int, shared_prefix: int, nodes: _Nodes, count: int, roots: Ints,
+    shared: Ints, text: Ints, answer: Ints,
+) -> int:  # fmt: skip
+    """Write nodes, and the last ones of each request, and return the number of nodes.
+
+    count: of nodes that are written already; roots: of adapters; shared: that of the shared prefix of each.
+    """
+    blocks = 0
     table = np.zeros(1024, dtype=np.int64)  # 1 + node of a block by its parent, hash and tokens; 0: none
     for i in range(prompts.isl.size):
         isl = prompts.isl[i]
-        above, done = ROOT, 0
+        adapter = prompts.adapter[i]
+        above, done = roots[adapter], 0
         first, last, previous = prompts.offsets[i], prompts.offsets[i + 1], prompts.previous[i]
         if last > first:
             for k in range(first, last):
@@ -114,13 +166,17 @@ def _write_nodes(
                 above, done = table[slot] - 1, done + tokens
                 if 2 * blocks > table.size:
                     table = _doubled(table, nodes)
-        elif previous >= 0 and isl > prompts.isl[previous] + prompts.osl[previous]:
+        elif (
+            previous >= 0
+            and prompts.adapter[previous] == adapter
+            and isl > prompts.isl[previous] + prompts.osl[previous]
+        ):
             above, done = answer[previous], prompts.isl[previous] + prompts.osl[previous]
         elif 0 < shared_prefix < isl:
-            if shared == ROOT:
-                _write(nodes, count, ROOT, shared_prefix, 0)
-                shared, count = count, count + 1
-            above, done = shared, shared_prefix
+            if shared[adapter] == ROOT:
+                _write(nodes, count, above, shared_prefix, 0)
+                shared[adapter], count = count, count + 1
+            above, done = shared[adapter], shared_prefix
         if done < isl:
             _write(nodes, count, above, isl - done, 0)
             above, count = count, count + 1

@@ -24,6 +24,8 @@ class Requests(NamedTuple):
     session: Ints  # any numbers from 0; NONE for none
     turn: Ints  # any numbers from 0 that order a session; NONE: by time of arrival, or else line
     service_class: Ints  # an index of names; NONE for none
+    adapter: Ints  # any numbers from 0 of adapters or models; NONE for none
+    deadline: Floats  # longest time to the first token [s]; NaN for none of its own
     hashes: Ints  # how many blocks of the prompt have one
     hash_ids: Ints  # of all requests, (hashes of all,)
 
@@ -46,6 +48,8 @@ class RequestTrace(NamedTuple):
     hash_ids: Ints  # of blocks of prompts; equal ones after equal ones are the same tokens, (hashes,)
     block_tokens: int  # of a block that has a hash; the last one of a prompt may be shorter
     service_class: Ints  # index of class_names; NONE for none
+    adapter: Ints  # from 0, by first arrival; NONE for none
+    deadline: Floats  # longest time to the first token [s]; NaN for none of its own
     class_names: tuple[str, ...]  # by first arrival
 
 
@@ -90,6 +94,8 @@ def order_requests(requests: Requests, block_tokens: int, class_names: tuple[str
         hash_ids=requests.hash_ids[ids],
         block_tokens=block_tokens,
         service_class=named,
+        adapter=_by_first_use(taken(requests.adapter))[0],
+        deadline=requests.deadline[order],
         class_names=tuple(class_names[i] for i in names),
     )
 

@@ -38,8 +38,11 @@ WAITS = {"think_time": 1.0, "think_time_ms": MILLI, "delay": MILLI, "delay_ms": 
 """Time since the end of the turn before, and its unit [s]."""
 HASHES = ("hash_ids",)
 BLOCKS = ("block_size",)
+ADAPTERS = ("adapter", "lora", "lora_name", "model")
+DEADLINES = {"deadline": 1.0, "deadline_ms": MILLI}
+"""Longest time to the first token, and its unit [s]."""
 CLASSES = ("class", "service_class", "priority", "policy_class")
-COLUMNS = NAMES | {*SESSIONS, *TURNS, *WAITS, *HASHES, *BLOCKS, *CLASSES}
+COLUMNS = NAMES | {*SESSIONS, *TURNS, *WAITS, *HASHES, *BLOCKS, *CLASSES, *ADAPTERS, *DEADLINES}
 BLOCK_TOKENS = 512  # Mooncake's
 BAILIAN_BLOCK_TOKENS = 16
 _HASH_BITS = 64
@@ -50,7 +53,7 @@ class TraceColumns:
 
     def __init__(self) -> None:
         """Begin with nothing known."""
-        self._sessions, self._classes = _Texts(), _Texts()
+        self._sessions, self._classes, self._adapters = _Texts(), _Texts(), _Texts()
         self._parents: list[Ints] = []  # of Bailian's traces: the chat that each turn goes on from
         self._block_tokens = 0
         self._names: dict[str, str] = {}  # of the columns that the file has, by the first name of a kind
@@ -58,15 +61,19 @@ class TraceColumns:
     def requests(self, part: Part) -> Requests:
         """Return the requests of some lines; raises MistakeError."""
         lengths = columns_of(part)
-        session, turn, wait, hashes, block, service_class = (
-            self._name(part, kind) for kind in (SESSIONS, TURNS, tuple(WAITS), HASHES, BLOCKS, CLASSES)
-        )
+        session, turn, wait, hashes, block, service_class, adapter, deadline = (
+            self._name(part, kind)
+            for kind in (
+                SESSIONS, TURNS, tuple(WAITS), HASHES, BLOCKS, CLASSES, ADAPTERS, tuple(DEADLINES),
+            )
+        )  # fmt: skip
         if PARENT in part.values:
             values = [None if str(value) == "-1" else value for value in part.values[PARENT]]
             self._parents.append(self._sessions.numbers(values, part.lines, PARENT))
         self._read_block_tokens(part, block)
         arrivals = times_given(part, lengths.time, 0.0, f"{TIME}, from 0")
         waits = times_given(part, wait, 0.0, "times from 0, as numbers", dates=False)
+        deadlines = times_given(part, deadline, 0.0, "times from 0, as numbers", dates=False)
         isl, osl = (token_counts(part, name) for name in lengths.tokens)
         return Requests(
             np.array(part.lines, dtype=np.int64),
@@ -77,6 +84,8 @@ class TraceColumns:
             self._sessions.numbers(column_of(part, session), part.lines, session),
             _optional(part, turn, 0, "whole numbers"),
             self._classes.numbers(column_of(part, service_class), part.lines, service_class),
+            self._adapters.numbers(column_of(part, adapter), part.lines, adapter),
+            DEADLINES.get(deadline, 1.0) * deadlines,
             *_hashes(part, hashes),
         )
 

@@ -95,6 +95,8 @@ def generate_trace(
         session=none if is_single else session,
         turn=none if is_single else turn,
         service_class=none,
+        adapter=none,
+        deadline=np.full(rows, np.nan),
         hashes=np.zeros(rows, dtype=np.int64),
         hash_ids=np.zeros(0, dtype=np.int64),
     )

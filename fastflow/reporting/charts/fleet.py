@@ -1,40 +1,27 @@
-"""A fleet over time: requests that wait and run, first tokens, caches by tier, servers that are on."""
+"""A fleet over time: requests that wait and run, first tokens, batches, caches by tier, servers."""
 
 from __future__ import annotations
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fastflow.core.tables import Floats
-from fastflow.performance.serving.fleet.predict import FleetRun
+from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.reporting.charts.style import QUALITATIVE, draw_heading
-
-_TIERS = ("devices", "host", "flash", "remote")
-_BINS = 60
+from fastflow.reporting.fleet_series import Panel, panels_of
 
 
 def draw(run: FleetRun, title: str) -> Figure:
     """Return the figure of a simulated fleet; title: of its point."""
-    timeline = run.result.timeline
-    scales = bool(np.ptp(timeline.open) > 0 or timeline.starting.any())
-    rows = 4 if scales else 3
-    height = 0.95 + 1.9 * rows
+    panels = panels_of(run)
+    height = 0.95 + 1.9 * len(panels)
     figure = Figure(figsize=(8.0, height))
-    panels = figure.subplots(rows, 1, sharex=True)
+    rows = figure.subplots(len(panels), 1, sharex=True)
     figure.subplots_adjust(left=0.08, right=0.97, top=1.0 - 0.95 / height, bottom=0.45 / height, hspace=0.42)
-    hours = timeline.time.max(initial=0.0) > 2 * 3600.0
+    hours = run.result.timeline.time.max(initial=0.0) > 2 * 3600.0
     unit, time = ("h", 3600.0) if hours else ("s", 1.0)
-    at = timeline.time / time
-    _requests(panels[0], at, timeline.waiting, timeline.running)
-    _first_tokens(panels[1], run, time)
-    _caches(panels[2], at, timeline.used_tokens, timeline.cached_tokens)
-    if scales:
-        panels[3].step(at, timeline.open, where="post", color=QUALITATIVE[0], label="take requests")
-        both = timeline.open + timeline.starting
-        panels[3].step(at, both, where="post", color=QUALITATIVE[3], label="or start", linewidth=0.8)
-        _finish(panels[3], "Servers")
-    panels[-1].set_xlabel(f"time [{unit}]")
+    for axes, panel in zip(rows, panels, strict=True):
+        _draw_panel(axes, panel, time)
+    rows[-1].set_xlabel(f"time [{unit}]")
     requests, ends = run.trace.isl.size, run.result.requests.end.max()
     draw_heading(
         figure, title, f"{requests:,} requests, the last of which ends after {ends / time:,.3g} {unit}"
@@ -42,35 +29,17 @@ def draw(run: FleetRun, title: str) -> Figure:
     return figure
 
 
-def _finish(axes: Axes, title: str) -> None:
-    axes.set_title(title)
+def _draw_panel(axes: Axes, panel: Panel, time: float) -> None:
+    """Draw a panel; time: of a unit of its axis [s]."""
+    at, values = panel.time / time, [series.values for series in panel.series]
+    names = [series.name for series in panel.series]
+    if panel.is_stacked:
+        step = "post" if panel.is_stepped else None
+        axes.stackplot(at, *values, colors=QUALITATIVE, labels=names, alpha=0.85, step=step)
+    else:
+        marker = "." if panel.has_gaps else None
+        for name, line, colour in zip(names, values, QUALITATIVE, strict=False):
+            axes.plot(at, line, color=colour, label=name, marker=marker, markersize=3, linewidth=1.2)
+    axes.set_title(panel.title + (f" [{panel.unit}]" if panel.unit else ""))
     axes.set_ylim(bottom=0.0)
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=5, borderaxespad=0.0)
-
-
-def _requests(axes: Axes, at: Floats, waiting: Floats, running: Floats) -> None:
-    axes.stackplot(at, running, waiting, colors=QUALITATIVE[:2], labels=("running", "waiting"), alpha=0.85)
-    _finish(axes, "Requests")
-
-
-def _first_tokens(axes: Axes, run: FleetRun, time: float) -> None:
-    """Draw percentiles of the time to the first token, by the time of arrival."""
-    count = run.trace.isl.size
-    sent, ttft = run.result.served.arrived[:count], run.result.requests.first[:count]
-    ttft = ttft - sent
-    edges = np.linspace(0.0, max(float(sent.max(initial=0.0)), 1e-9), _BINS + 1)
-    bins = np.clip(np.digitize(sent, edges) - 1, 0, _BINS - 1)
-    middles = 0.5 * (edges[1:] + edges[:-1]) / time
-    for percentile, colour in ((50, QUALITATIVE[0]), (99, QUALITATIVE[1])):
-        values = [
-            np.percentile(ttft[bins == i], percentile) if (bins == i).any() else np.nan for i in range(_BINS)
-        ]
-        axes.plot(middles, values, color=colour, label=f"{percentile}th percentile", marker=".", markersize=3)
-    _finish(axes, "Time to the first token [s], by arrival")
-
-
-def _caches(axes: Axes, at: Floats, used: Floats, cached: Floats) -> None:
-    """Draw the tokens that are in the caches."""
-    labels = ["in use", *(f"kept: {name}" for name in _TIERS[: cached.shape[1]])]
-    axes.stackplot(at, used / 1e6, *(cached.T / 1e6), colors=QUALITATIVE, labels=labels, alpha=0.85)
-    _finish(axes, "Texts in caches [million tokens]")

@@ -4,57 +4,36 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from base64 import b64encode
-from collections.abc import Iterable
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.units import scales
-from fastflow.reporting.html.content import Listing, MemoryBoxes, Page, Quantity, View
-from fastflow.reporting.html.vega import NOTICE, vega
+from fastflow.reporting.html.content import MemoryBoxes, Page, Quantity, View
+from fastflow.reporting.html.elements import filled, headline, listing, pairs
 
 _CHART_UNITS = ("s", "B", "B/s", "flop/s", "m^2")
 """Units of charts besides those of columns."""
-_MARK = re.compile(r"<!--(\w+)-->")
-_SCRIPTS = ("format.js", "points.js", "specs.js", "explore.js", "table.js", "details.js", "page.js")
+_SCRIPTS = ("points.js", "explore.js", "table.js", "details.js", "page.js")
 
 
 def document(page: Page) -> bytes:
     """Return the file of a page, UTF-8."""
-    assets = files("fastflow.reporting.html") / "assets"
-    scripts = "\n".join((assets / name).read_text("utf-8") for name in _SCRIPTS)
     values = {
         "title": escape(page.title),
         "summary": escape(page.summary),
-        "provenance": _pairs(page.provenance),
-        "headlines": "".join(map(_headline, page.headlines)),
+        "provenance": pairs(page.provenance),
+        "headlines": "".join(map(headline, page.headlines)),
         "claims": _claims(page),
-        "listings": "".join(map(_listing, page.listings)),
+        "listings": "".join(map(listing, page.listings)),
         "figure": _figure(page),
         "sample_note": escape(page.sample_note),
         "missing_note": escape(page.missing_note),
-        "notice": escape(NOTICE),
-        "style": (assets / "page.css").read_text("utf-8"),
-        "vega": b64encode(vega()).decode(),
-        "data": b64encode(pack(page)).decode(),
-        "script": scripts,
     }
-    text = (assets / "page.html").read_text("utf-8")
-    return _MARK.sub(lambda mark: values[mark[1]], text).encode()
-
-
-def _pairs(pairs: list[tuple[str, str]]) -> str:
-    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in pairs)
-
-
-def _headline(headline: Any) -> str:
-    label, value, note = map(escape, headline)
-    return f"<li><span>{label}</span><b>{value}</b><span>{note}</span></li>"
+    return filled("page.html", values, pack(page), _SCRIPTS)
 
 
 def _claims(page: Page) -> str:
@@ -70,24 +49,6 @@ def _claims(page: Page) -> str:
     return (
         f"<section><h2>Claims</h2><p>{holds} of {len(page.claims)} hold.</p>"
         f'<ul class="claims">{items}</ul></section>'
-    )
-
-
-def _listing(listing: Listing) -> str:
-    """Return a small table."""
-
-    def row(cells: Iterable[str], kind: str) -> str:
-        texts = (
-            f"<{kind}{'' if i else ' class=text'}>{escape(cell)}</{kind}>" for i, cell in enumerate(cells)
-        )
-        return f"<tr>{''.join(texts)}</tr>"
-
-    body = "".join(row(cells, "td") for cells in listing.rows)
-    return (
-        f'<section class="listing"><h2>{escape(listing.title)}</h2><p class="note">{escape(listing.note)}</p>'
-        f'<div class="table"><table><thead>{row(listing.columns, "th")}</thead>'
-        f"<tbody>{body}</tbody></table></div>"
-        "</section>"
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rich.table import Table as Sheet
@@ -13,6 +14,7 @@ from fastflow.performance.serving.slo import COMPARED, LIMITS, PERCENTILE
 from fastflow.reporting.terminal.tables import has_value, new_sheet, quantity
 
 LATENCY_WORDS = {"ttft": "to the first token", "tpot": "per further token", "e2e": "to the last token"}
+SESSION_WORDS = {"session": "from first request to last token", "session_wait": "waiting for answers"}
 _STATISTICS = {"mean": "", "median": "_p50", "90%": "_p90", "99%": "_p99"}
 
 
@@ -59,3 +61,35 @@ def latency_sheet(row: Mapping[str, Any], limits: Limits) -> Sheet:
             cells += ["any", ""]
         sheet.add_row(f"{LATENCY_WORDS[name]} ({name}_s)", *cells)
     return sheet
+
+
+def group_sheets(row: Mapping[str, Any]) -> Iterator[Sheet]:
+    """Yield the results of classes of service, of sessions, and of their turns, where requests have them."""
+    yield from _groups(row, "classes", "Classes of service")
+    if has_value(row, "sessions"):
+        yield _sessions(row)
+        yield from _groups(row, "turns", "Turns of sessions")
+
+
+def _sessions(row: Mapping[str, Any]) -> Sheet:
+    """Return the times of sessions as a table."""
+    sheet = new_sheet("Sessions", [("", False), ("median", True), ("99%", True), ("", False)])
+    notes = f"of {row['sessions']:,.0f} sessions", "e2e_s of all requests of a session"
+    for (name, words), note in zip(SESSION_WORDS.items(), notes, strict=True):
+        columns = f"{name}_p50_s", f"{name}_p99_s"
+        sheet.add_row(f"{words} ({name}_*_s)", *(quantity(column, row[column]) for column in columns), note)
+    return sheet
+
+
+def _groups(row: Mapping[str, Any], name: str, title: str) -> Iterator[Sheet]:
+    """Yield the results of groups of requests, where the column of their text has any."""
+    if not has_value(row, name) or not row[name]:
+        return
+    times = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p99_s")
+    names = [time.removesuffix("_s").replace("_p", " ") + "%" for time in times]
+    columns = ("requests", *names, "in the cache")
+    sheet = new_sheet(title, [("", False), *((column, True) for column in columns)])
+    for group, of_group in json.loads(row[name]).items():
+        values = (quantity(time, of_group[time]) if time in of_group else "" for time in times)
+        sheet.add_row(group, f"{of_group['requests']:,}", *values, f"{of_group['prefix_hit_rate']:.1%}")
+    yield sheet

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +19,7 @@ from fastflow.performance.serving.slo import PERCENTILE, needs_requests, ordinal
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.reporting.terminal.carbon import carbon_lines
 from fastflow.reporting.terminal.cost import cost_sheet
-from fastflow.reporting.terminal.latencies import Limits, latency_sheet, limits_of
+from fastflow.reporting.terminal.latencies import Limits, group_sheets, latency_sheet, limits_of
 from fastflow.reporting.terminal.percentiles import band_sheet, has_bands
 from fastflow.reporting.terminal.point import chip_sheet, num_levels
 from fastflow.reporting.terminal.power_limits import device_limits, site_limit_lines
@@ -70,7 +69,8 @@ def show_served(
     for line in image_lines(row, inputs):
         out.print(line)
     limits = limits_of(inputs)
-    print_parts(served_sheets(row, limits, float(inputs["serve.request_rate"])))
+    times, *others = served_sheets(row, limits, float(inputs["serve.request_rate"]))
+    print_parts((times, *group_sheets(row), *others))
     out.print(chip_sheet(row, num_levels(row), chip_title(row)))
     if prefill_chip is not None:
         out.print(chip_sheet(prefill_chip, num_levels(prefill_chip), f"{_CHIP_TITLE} of prefill"))
@@ -105,8 +105,7 @@ def served_sheets(row: Mapping[str, Any], limits: Limits, rate: float = 0.0) -> 
 
     rate: of requests at random times [1/s], 0 if unknown.
     """
-    sheets = latency_sheet(row, limits), _rates(row, rate), _time(row), _memory(row)
-    return (*sheets[:1], *_classes(row), *sheets[1:])
+    return latency_sheet(row, limits), _rates(row, rate), _time(row), _memory(row)
 
 
 def stationarity_lines(row: Mapping[str, Any], requests: int) -> Iterator[Part]:
@@ -290,19 +289,6 @@ def _rates(row: Mapping[str, Any], rate: float) -> Sheet:
     if has_value(row, "preemptions"):
         sheet.add_row("preemptions", f"{row['preemptions']:,.0f}", "requests put back into the queue")
     return sheet
-
-
-def _classes(row: Mapping[str, Any]) -> Iterator[Sheet]:
-    """Yield the latencies of each class of service, where requests have classes."""
-    if not has_value(row, "classes") or not row["classes"]:
-        return
-    times = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p99_s")
-    names = [name.removesuffix("_s").replace("_p", " ") + "%" for name in times]
-    sheet = new_sheet("Classes of service", [("", False), *((name, True) for name in ("requests", *names))])
-    for name, of_class in json.loads(row["classes"]).items():
-        values = (quantity(time, of_class[time]) if time in of_class else "" for time in times)
-        sheet.add_row(name, f"{of_class['requests']:,}", *values)
-    yield sheet
 
 
 def _is_prefill(row: Mapping[str, Any]) -> bool:

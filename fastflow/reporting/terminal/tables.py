@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from fastflow.engine.dataset.reader import Dataset
 
-_INDENT = 13  # columns of a label, such as "Validation"
+LABEL = 13
+"""Columns of a label of a line, such as "Validation"."""
 _LABEL = re.compile(r"(?:[A-Z][a-z]+(?: [a-z]+)? {2,}|Not feasible | +)(?=\S)", re.ASCII)
 Part = Sheet | Text | str
 """A part of an answer: a table or a line; a str may hold Rich's markup, such as [bold]."""
@@ -43,12 +44,12 @@ def _indented(line: str, out: Console) -> Part:
     """Return a line with a label, whose further lines on a narrow screen begin where its text does."""
     text = Text.from_markup(line)
     label = _LABEL.match(text.plain)
-    if label is None or label.end() != _INDENT or len(text) <= out.width or out.width < 3 * _INDENT:
+    if label is None or label.end() != LABEL or len(text) <= out.width or out.width < 3 * LABEL:
         return line
-    lines = text[_INDENT:].wrap(out, out.width - _INDENT)
+    lines = text[LABEL:].wrap(out, out.width - LABEL)
     for wrapped in lines:
         wrapped.rstrip()
-    return text[:_INDENT] + Text("\n" + " " * _INDENT).join(lines)
+    return text[:LABEL] + Text("\n" + " " * LABEL).join(lines)
 
 
 def console() -> Console:

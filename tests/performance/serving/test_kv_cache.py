@@ -87,7 +87,7 @@ def fullest_stage(servers, inputs):
     tensor = np.array([server.tensor for _, server, *_ in servers])
     texts = np.full(SERVERS, "")
     ranks = np.array([server.ranks for _, server, *_ in servers])
-    layouts = ServerLayouts(texts, tensor, ranks, slots, ones, ranks, texts)
+    layouts = ServerLayouts(texts, tensor, ranks, slots, ones, ranks, 0 * ones, texts)
     layers = np.zeros((SERVERS, slots.max(), 2), dtype=np.int64)
     weights = np.zeros((SERVERS, FIRST_KIND + 2))
     for i, (_, server, parts, _) in enumerate(servers):

@@ -34,7 +34,9 @@ def check(texts, trace):
     """The invariants of every forest."""
     node = np.arange(texts.parent.size)
     assert (texts.parent < node).all()
-    assert (texts.tokens >= 1).all()
+    roots = texts.roots[texts.roots >= 0]
+    assert np.array_equal(np.flatnonzero(texts.tokens == 0), np.sort(roots))
+    assert (texts.parent[roots] < 0).all()
     assert (texts.tokens <= module.NODE_TOKENS).all()
     above = texts.before[texts.parent] + texts.tokens[texts.parent]
     assert np.array_equal(texts.before, np.where(texts.parent < 0, 0, above))
@@ -43,16 +45,21 @@ def check(texts, trace):
 
 
 @cases(25)
-@given(lines=traces.requests(), prefix=st.sampled_from([0, 3, 20]), longest=st.sampled_from([3, 7, 2048]))
-def test_prompts_share_exactly_the_tokens_that_they_begin_with(tmp_path, lines, prefix, longest):
+@given(
+    lines=traces.requests(), prefix=st.sampled_from([0, 3, 20]), longest=st.sampled_from([3, 7, 2048]),
+    roots=st.sampled_from([(False, False), (True, False), (True, True)]),
+)  # fmt: skip
+def test_prompts_share_exactly_the_tokens_that_they_begin_with(tmp_path, lines, prefix, longest, roots):
     traces.write(tmp_path / "a.jsonl", lines, 0)
     _parse_version.cache_clear()
     trace = read_trace(str(tmp_path / "a.jsonl"))
-    prompts, answers = prompts_and_answers(ordered(lines), traces.BLOCK, prefix)
+    prompts, answers = prompts_and_answers(ordered(lines), traces.BLOCK, prefix, roots[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "NODE_TOKENS", longest)
-        texts = prompt_texts(trace, prefix)
+        texts = prompt_texts(trace, prefix, *roots)
         check(texts, trace)
+    used = set(trace.adapter.tolist()) if roots[0] else set()
+    assert (texts.roots >= 0).sum() == len(used if roots[1] else used - {-1})
     for i, j in combinations(range(len(prompts)), 2):
         assert shared(texts, texts.text[i], texts.text[j]) == common(prompts[i], prompts[j])
         whole = prompts[i] + answers[i]  # of the turn before, perhaps

@@ -49,6 +49,8 @@ def test_requests_are_those_of_the_lines_by_arrival(tmp_path, name, lines, which
     assert trace.session.tolist() == numbered(column("session"))[0]
     codes, names = numbered(column("class"))
     assert (trace.service_class.tolist(), list(trace.class_names)) == (codes, names)
+    assert trace.adapter.tolist() == numbered(column("adapter"))[0]
+    assert np.nan_to_num(trace.deadline, nan=-1.0).tolist() == [limit or -1.0 for limit in column("deadline")]
     assert trace.block_tokens == traces.BLOCK
     assert all(column.flags.c_contiguous for column in trace if isinstance(column, np.ndarray))
 

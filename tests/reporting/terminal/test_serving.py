@@ -209,7 +209,7 @@ def test_a_point_without_results_and_files_of_one_that_serves_are_refused(cli):
         code, _, err = cli(sweep, *LOADED, "parallel.strategy=TP-4", f"{key}={name}", "output=o")
         assert code == 2
         assert err[0].startswith(f"{key}={name} ")
-        assert "null where a point serves" in err[0]
+        assert "null where a point serves without a fleet" in err[0]
     with pytest.raises(InputError, match="serve=continuous"):
         fastflow.explain_sharding(*LOADED, "parallel.strategy=TP-4")
 

@@ -7,7 +7,6 @@ transfer of the cache delay the second token, and count in the time per output t
 
 from __future__ import annotations
 
-from operator import methodcaller
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,34 +15,40 @@ from numpy.typing import NDArray
 from fastflow.core.reasons.codes import Code, Reason, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, column_of, first_reasons
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
+from fastflow.performance.serving.attention_pool.devices import (
+    ATTENTION_DEVICES,
+    has_pool,
+    invalid_pool,
+    other_devices,
+)
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
 from fastflow.performance.serving.fleet.predict import (
-    FleetRun,
     Handover,
     run_split_fleet,
     simulate_split_fleets,
     too_large,
 )
+from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_layouts
-from fastflow.performance.serving.method import predict_requests
+from fastflow.performance.serving.method import predict_requests, without_refused
+from fastflow.performance.serving.other_chips import has_chip, with_chip
 from fastflow.performance.serving.overload import overload
-from fastflow.performance.serving.requests.load import TAKEN, TOO_LARGE, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.requests.load import TOO_LARGE, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import parse
 from fastflow.physics.workload.request_trace import KEY as TRACE
-from fastflow.schema import OF_PREFILL, SECTIONS_OF_CHIP
+from fastflow.schema import OF_PREFILL
 
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
 PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"
 SAME = "same"
 FIRST_TOKEN, OF_DECODE = "serve.first_token", "decode"
-_OF_PREFILL_CHIP = tuple(OF_PREFILL + section for section in SECTIONS_OF_CHIP)
-_IS_OF_PREFILL_CHIP = methodcaller("startswith", _OF_PREFILL_CHIP)  # of a key; in C, as every point asks
+LAYERWISE = "serve.layerwise_transfer"
 
 
 class PhaseLayouts(NamedTuple):
@@ -59,6 +64,7 @@ class _CacheTransfer(NamedTuple):
 
     latency: Floats
     sending: Floats  # of its bytes
+    layers: Ints  # parts of it, each sent once it is computed; 1: it is sent as a whole
 
 
 class DisaggregatedResults(NamedTuple):
@@ -75,7 +81,15 @@ def is_disaggregated(inputs: Inputs) -> Bools:
 
 
 def decode_inputs(inputs: Inputs) -> Inputs:
-    """Return inputs with the devices that decode, for points of any mode: all but those of prefill."""
+    """Return inputs with the devices that decode, for points of any mode: all but those of prefill.
+
+    Without those of attention, where it has devices of its own.
+    """
+    return other_devices(_decoding(inputs))
+
+
+def _decoding(inputs: Inputs) -> Inputs:
+    """Return inputs with all devices that decode."""
     rows = is_disaggregated(inputs)
     if not rows.any():
         return inputs
@@ -95,26 +109,19 @@ def prefill_inputs(inputs: Inputs) -> Inputs:
     columns[DEVICES] = np.maximum(inputs[PREFILL_DEVICES], 1)
     columns[STRATEGY] = np.array(strategies)
     columns["serve.concurrency"] = np.ones(points, dtype=np.int64)  # their passes decode nothing
+    columns[ATTENTION_DEVICES] = np.zeros(points, dtype=np.int64)  # of servers that decode
     columns["serve.num_speculative_tokens"] = np.zeros(points, dtype=np.int64)
     return columns
 
 
 def has_prefill_chip(inputs: Inputs) -> bool:
     """Say whether the inputs have a separate prefill chip."""
-    return any(map(_IS_OF_PREFILL_CHIP, inputs))
+    return has_chip(inputs, OF_PREFILL)
 
 
 def with_prefill_chip(inputs: Inputs) -> Columns:
     """Return inputs with the prefill chip, where there is one, in place of the decode chip, and its limit."""
-    prefill_chip = {
-        key.removeprefix(OF_PREFILL): column
-        for key, column in inputs.items()
-        if key.startswith(_OF_PREFILL_CHIP)
-    }
-    columns = dict(inputs)
-    if prefill_chip:
-        kept = {key: column for key, column in columns.items() if not key.startswith(SECTIONS_OF_CHIP)}
-        columns = kept | prefill_chip
+    columns = with_chip(inputs, OF_PREFILL)
     if PREFILL_LIMIT in inputs:
         columns[LIMIT] = inputs[PREFILL_LIMIT]
     return columns
@@ -131,7 +138,10 @@ def phase_layouts(inputs: Inputs) -> PhaseLayouts:
     """Return the servers of both phases; inputs: of points of any mode, with all devices."""
     is_split = is_disaggregated(inputs)
     decoding = np.where(is_split, f"{DEVICES} - {PREFILL_DEVICES}", DEVICES)
+    decoding = np.where(has_pool(inputs), np.char.add(decoding, f" - {ATTENTION_DEVICES}"), decoding)
     decode, rows = server_layouts(decode_inputs(inputs), devices_key=decoding), np.flatnonzero(is_split)
+    of_pool = invalid_pool(_decoding(inputs), decode)
+    decode = decode._replace(reason=first_reasons(of_pool, decode.reason))
     if not rows.size:
         return PhaseLayouts(decode, decode, decode.reason)
     columns = take(dict(inputs), rows)
@@ -176,7 +186,8 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         decodes=scenario.layouts.replicas,
         transfer_latency_s=transfer.latency,
         transfer_token_s=sending_s / scenario.isl,
-        streams=scenario.inputs[FIRST_TOKEN] == OF_DECODE,
+        transfer_layers=transfer.layers,
+        streams=_streams(scenario.inputs),
     )
     at_once = scenario.inputs["serve.concurrency"]
     loads = scenario.loads._replace(
@@ -205,22 +216,25 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         refusals.add(i, too_large(scenario, i))
     for i in np.flatnonzero(refused == TOO_LONG).tolist():
         refusals.add(i, _refusal(scenario, prefill, i))
-    columns = {
-        name: column if column.dtype.kind == "U" else np.where(refused == TAKEN, column, np.nan)
-        for name, column in columns.items()
-    }
-    return DisaggregatedResults(prefill, columns, first_reasons(refusals.column(), reason))
+    reason = first_reasons(refusals.column(), reason)
+    return DisaggregatedResults(prefill, without_refused(columns, refused), reason)
 
 
 def run_split(scenario: ServingScenario) -> FleetRun:
     """Simulate the fleet of the first point; raises InputError. scenario: of servers that decode."""
     prefill = build_scenario(prefill_inputs(scenario.inputs), scenario.prefill_layouts, prefills=True)
-    return run_split_fleet(prefill, scenario, _handover(scenario, _cache_transfer(scenario, prefill)), 0)
+    handover = _handover(scenario, _cache_transfer(scenario, prefill))
+    return run_split_fleet(prefill, scenario, handover, bool(_streams(scenario.inputs)[0]), 0)
+
+
+def _streams(inputs: Inputs) -> Bools:
+    """Say where the first token comes from the server that decodes, (points,)."""
+    return np.asarray(inputs[FIRST_TOKEN] == OF_DECODE, dtype=np.bool_)
 
 
 def _handover(scenario: ServingScenario, transfer: _CacheTransfer) -> Handover:
     """Return the times of transfers, by their tokens."""
-    return Handover(transfer.latency, transfer.sending / scenario.isl)
+    return Handover(transfer.latency, transfer.sending / scenario.isl, transfer.layers)
 
 
 def _with_prefill_limit(reason: ReasonColumn, inputs: Inputs) -> ReasonColumn:
@@ -244,7 +258,9 @@ def _cache_transfer(scenario: ServingScenario, prefill: ServingScenario) -> _Cac
     bandwidth = np.where(inputs[BANDWIDTH] > 0.0, inputs[BANDWIDTH], links)
     cache_bytes = np.maximum(scenario.cache.of(scenario.isl), prefill.cache.of(scenario.isl))
     with np.errstate(over="ignore", divide="ignore"):  # `_invalid_transfer_times` names it
-        return _CacheTransfer(inputs["net.inter.latency"], cache_bytes / bandwidth)
+        sending_s = cache_bytes / bandwidth
+    layers = np.where(inputs[LAYERWISE], inputs["model.layers"], 1)
+    return _CacheTransfer(inputs["net.inter.latency"], sending_s, layers)
 
 
 def _invalid_transfer_times(inputs: Inputs, sending_s: Floats) -> ReasonColumn:
@@ -263,8 +279,9 @@ def _refusal(scenario: ServingScenario, prefill: ServingScenario, i: int) -> Rea
     """Say which servers have too little memory for the longest request."""
     longest = scenario.longest_lengths
     for name, phase, tokens in (("prefill", prefill, longest.isl), ("decode", scenario, longest.both)):
-        cache_bytes, room = float(phase.cache.of(tokens)[i]), max(float(phase.room.caches[i]), 0.0)
+        adapter, room = float(phase.adapter_bytes[i]), max(float(phase.room.caches[i]), 0.0)
+        cache_bytes = float(phase.cache.of(tokens)[i]) + adapter
         slots, budget = int(phase.servers.slots[i]), int(phase.servers.budget[i])
         if cache_bytes > room / slots or name == "decode":
-            return cache_shortage(phase.room, i, cache_bytes, budget, slots, f"device of {name}")
+            return cache_shortage(phase.room, i, cache_bytes, budget, slots, f"device of {name}", adapter)
     raise AssertionError

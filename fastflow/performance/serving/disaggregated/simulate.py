@@ -63,6 +63,7 @@ class Pools(NamedTuple):
     decodes: Ints
     transfer_latency_s: Floats  # of a transfer of a cache [s]
     transfer_token_s: Floats  # further time of each token [s]
+    transfer_layers: Ints  # parts of a cache, each sent once it is computed; 1: it is sent as a whole
     streams: Bools  # the server that decodes sends the first token, once it has the cache
 
 
@@ -101,6 +102,7 @@ class _Transfer(NamedTuple):
 
     latency_s: float
     token_s: float
+    layers: int
 
 
 class _Caches(NamedTuple):
@@ -177,7 +179,9 @@ def _simulate_requests(
     prefill_pool = prefills_of(pools.prefills[point], prefill_batch, count)
     prefill_state = _PrefillState(prefill, prefill_batch, prefill_pool)
     decode_state = _DecodeState(decode, decode_batch, decodes_of(pools.decodes[point], decode_batch, count))
-    transfer = _Transfer(pools.transfer_latency_s[point], pools.transfer_token_s[point])
+    transfer = _Transfer(
+        pools.transfer_latency_s[point], pools.transfer_token_s[point], pools.transfer_layers[point]
+    )
     at_once = min(concurrency, count) if is_closed else count
     caches = _Caches(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64))
     _run(prefill_state, decode_state, requests, transfer, caches, at_once, bounds, totals)
@@ -293,14 +297,20 @@ def _run(
 
 @lean_kernel
 def _send(pool: Prefills, requests: PoolRequests, i: int, transfer: _Transfer, now: float) -> float:
-    """Send a request's cache, after earlier caches of its rank; returns when it arrives [s]."""
+    """Send a request's cache, after earlier caches of its rank; returns when it arrives [s].
+
+    Layers that were computed before the prompt's end were sent meanwhile, unless it waited for admission.
+    """
     source = pool_rank_of(pool, i)
     unit, rank = source.unit, source.rank
     server = unit % pool.link.shape[0]
     requests.placed[i] = now
-    requests.arrive[i] = (
-        max(now, pool.link[server, rank]) + transfer.latency_s + transfer.token_s * requests.isl[i]
-    )
+    sends_s, layers = transfer.token_s * requests.isl[i], transfer.layers
+    computing_s = (requests.first[i] - requests.admitted[i]) * (layers - 1) / layers
+    early_s = max(0.0, computing_s - (now - requests.first[i]))
+    begin = max(now - early_s, pool.link[server, rank])
+    at_last = now + transfer.latency_s + sends_s / layers  # the last layer's
+    requests.arrive[i] = max(begin + transfer.latency_s + sends_s, at_last)
     pool.link[server, rank] = requests.arrive[i]
     return float(requests.arrive[i])
 

@@ -154,6 +154,7 @@ def steady_disaggregated_point(
     out.prefill_iterations[point] = iterations.prefills
     out.decode_iterations[point] = iterations.decodes
     out.cache[point] = min(1.0, means.decoding * answer.context / (decode_pool.ranks * decode_batch.capacity))
+    accurate = accurate and pools.transfer_layers[point] == 1  # a transfer by layers is overlapped
     out.near[point] = accurate or out.long[point]
 
 

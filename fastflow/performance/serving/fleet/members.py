@@ -22,6 +22,7 @@ class Members(NamedTuple):
     start_s: Floats  # from the decision to start until it takes requests [s]
     handover_latency_s: Floats  # of the cache of a request that another server computed [s]
     handover_token_s: Floats  # to send a token of it [s]
+    handover_layers: Ints  # parts of it, each sent once it is computed; 1: it is sent as a whole
 
 
 class Scaling(NamedTuple):

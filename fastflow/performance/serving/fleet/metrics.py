@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
-from fastflow.performance.serving.fleet.by_class import by_class
-from fastflow.performance.serving.fleet.members import Members
+from fastflow.core.tables import Columns, Floats, Ints, Texts
+from fastflow.performance.serving.fleet.by_group import by_class, by_turn
+from fastflow.performance.serving.fleet.by_session import later_hit_rate, session_times
 from fastflow.performance.serving.fleet.requests import DECODE_POOL
-from fastflow.performance.serving.fleet.simulate import Simulated
-from fastflow.performance.serving.fleet.state import Trace
+from fastflow.performance.serving.fleet.run import FleetRun, RequestResults
 from fastflow.performance.serving.scenario import ServingScenario
 from fastflow.performance.serving.simulator.fast_forward import CACHE, ITERATIONS, PREEMPTIONS, WITH_PREFILL
 from fastflow.performance.serving.simulator.latencies import (
@@ -20,13 +19,31 @@ from fastflow.performance.serving.simulator.latencies import (
     no_metrics,
     write_metrics,
 )
-from fastflow.performance.serving.simulator.window import EndedRequests, Window, bounds_of, window_of
+from fastflow.performance.serving.simulator.window import Window, bounds_of, window_of
 from fastflow.performance.serving.slo import LIMITS
+from fastflow.physics.workload.request_order import RequestTrace
+from fastflow.physics.workload.request_trace import KEY as TRACE
+from fastflow.physics.workload.request_trace import read_trace
 
-FLEET = ("prefix_hit_rate", "tier_hit_rate", "goodput_per_s", "servers_on", "server_starts")
+
+class SessionMetrics(NamedTuple):
+    """Metrics of sessions; shape (points,). NaN where the requests have no sessions."""
+
+    sessions: Floats
+    session_p50_s: Floats  # from sending the first request of a session to its last token
+    session_p99_s: Floats
+    session_wait_p50_s: Floats  # of all requests of a session from sending to their last tokens, together
+    session_wait_p99_s: Floats
+    later_turns_hit_rate: Floats  # as prefix_hit_rate, without the first turns; NaN: there are no others
+
+
+FLEET = (
+    "prefix_hit_rate", "tier_hit_rate", "goodput_per_s", "servers_on", "server_starts",
+    *SessionMetrics._fields,
+)  # fmt: skip
 """Columns of fleets alone."""
-CLASSES = "classes"
-"""The text of the classes of service."""
+GROUPS = ("classes", "turns")
+"""Texts of groups of requests."""
 
 
 class FleetMetrics(NamedTuple):
@@ -47,6 +64,8 @@ class FleetMetrics(NamedTuple):
     prefill_iterations: Floats  # of disaggregated servers
     decode_iterations: Floats
     classes: Texts  # of each class of service, as `by_class` says
+    turns: Texts  # of turns of sessions, as `by_turn` says
+    of_sessions: SessionMetrics
 
     @classmethod
     def empty(cls, points: int) -> FleetMetrics:
@@ -57,25 +76,21 @@ class FleetMetrics(NamedTuple):
             preemptions=floats[1], cache=floats[2], simulated=np.ones(points), prefix_hit_rate=floats[3],
             tier_hit_rate=floats[4], goodput_per_s=floats[5], servers_on=floats[6], server_starts=floats[7],
             transfer_s=floats[8], prefill_iterations=floats[9], decode_iterations=floats[10],
-            classes=np.full(points, "", dtype=object),
+            classes=np.full(points, "", dtype=object), turns=np.full(points, "", dtype=object),
+            of_sessions=SessionMetrics(*np.full((len(SessionMetrics._fields), points), np.nan)),
         )  # fmt: skip
 
     def columns(self) -> Columns:
         """Return its columns by name."""
-        return columns_of(self._replace(classes=self.classes.astype(np.str_)))
+        columns = columns_of(self) | self.of_sessions._asdict()
+        del columns["of_sessions"]
+        return columns | {name: columns[name].astype(np.str_) for name in GROUPS}
 
 
-def fleet_metrics(
-    scenario: ServingScenario, point: int, trace: Trace, result: Simulated, out: FleetMetrics
-) -> None:
+def fleet_metrics(scenario: ServingScenario, point: int, run: FleetRun, out: FleetMetrics) -> None:
     """Write the metrics of a point's fleet, those of a server as their mean over all servers."""
-    requests, served = result.requests, result.served
-    ended = EndedRequests(
-        np.arange(trace.isl.size), trace.osl, served.arrived, requests.admitted, requests.first,
-        requests.first, requests.end, requests.end - requests.admitted,
-    )  # fmt: skip
-    window = _write(scenario, point, ended, result, out)
-    servers, totals = float(scenario.active[point]), result.totals.sum(axis=0)
+    window = _write(scenario, point, run, out)
+    servers, totals = float(scenario.active[point]), run.result.totals.sum(axis=0)
     for column in (out.metrics.requests_per_s, out.metrics.decoding, out.metrics.queue, out.metrics.overload):
         column[point] /= servers
     ranks = servers * scenario.servers.ranks[point]
@@ -83,27 +98,10 @@ def fleet_metrics(
     out.cache[point] = totals[CACHE] / (window.end * ranks * scenario.servers.capacity[point])
 
 
-def split_metrics(
-    decode: ServingScenario,
-    point: int,
-    trace: Trace,
-    members: Members,
-    result: Simulated,
-    streams: bool,
-    out: FleetMetrics,
-) -> None:
-    """Write the metrics of a point's disaggregated fleet; trace: before it was cut in two legs.
-
-    members: servers of both pools; streams: whether the first token comes from the server that decodes.
-    """
-    requests, served, count = result.requests, result.served, trace.isl.size
-    first, decodes = requests.first[:count], requests.first[count:]
-    ended = EndedRequests(
-        np.arange(count), trace.osl, served.arrived[:count], requests.admitted[:count],
-        decodes if streams else first, decodes, requests.end[count:],
-        requests.end[count:] - requests.admitted[:count],
-    )  # fmt: skip
-    window = _write(decode, point, ended, result, out)
+def split_metrics(decode: ServingScenario, point: int, run: FleetRun, out: FleetMetrics) -> None:
+    """Write the metrics of a point's disaggregated fleet."""
+    result, members, count = run.result, run.members, run.trace.isl.size
+    window = _write(decode, point, run, out)
     decoding = members.pool == DECODE_POOL
     iterations = result.totals[:, ITERATIONS]
     out.prefill_iterations[point] = iterations[~decoding].sum()
@@ -111,41 +109,42 @@ def split_metrics(
     ranks = decode.layouts.replicas[point] * decode.servers.ranks[point]
     cached = result.totals[decoding, CACHE].sum()
     out.cache[point] = cached / (window.end * ranks * decode.servers.capacity[point])
-    last = int(np.flatnonzero(decoding)[0])
-    sends_s = members.handover_latency_s[last] + served.handed * members.handover_token_s[last]
-    out.transfer_s[point] = np.where(served.handed > 0, sends_s, 0.0)[count:].mean()
+    last, handed = int(np.flatnonzero(decoding)[0]), result.served.handed[count:]
+    layers, sends_s = members.handover_layers[last], handed * members.handover_token_s[last]
+    early_s = result.served.prefill_s[count:] * (layers - 1) / layers
+    exposed_s = members.handover_latency_s[last] + np.maximum(sends_s - early_s, sends_s / layers)
+    out.transfer_s[point] = np.where(handed > 0, exposed_s, 0.0).mean()
 
 
-def _write(
-    scenario: ServingScenario, point: int, ended: EndedRequests, result: Simulated, out: FleetMetrics
-) -> Window:
+def _write(scenario: ServingScenario, point: int, run: FleetRun, out: FleetMetrics) -> Window:
     """Write the metrics that all fleets have; returns their window, the whole run."""
+    results, result = run.requests, run.result
+    ended = results.ended
     window = window_of(ended, bounds_of(ended.sent, False), 0.0)
     write_metrics(ended, window, scenario.loads, point, out.metrics)
     duration = window.end - window.start
     out.preemptions[point] = result.totals[:, PREEMPTIONS].sum()
     out.servers_on[point] = result.on_s.sum() / duration / scenario.layouts.slots[point]
     out.server_starts[point] = result.starts.sum() / scenario.layouts.slots[point]
-    count, served = ended.osl.size, result.served  # the first ones compute the prompts
-    prompts = result.requests.isl[:count].sum()
-    out.prefix_hit_rate[point] = served.cached[:count].sum() / prompts
-    out.tier_hit_rate[point] = served.read[:count].sum() / prompts
-    within = _within_limits(scenario, point, ended)
-    out.classes[point] = by_class(scenario, point, ended, within, duration)
-    out.goodput_per_s[point] = within.sum() / duration
-    if not any(scenario.inputs[key][point] > 0.0 for key in LIMITS.values()):
+    prompts = results.isl.sum()
+    out.prefix_hit_rate[point] = results.cached.sum() / prompts
+    out.tier_hit_rate[point] = results.read.sum() / prompts
+    out.goodput_per_s[point] = results.within.sum() / duration
+    no_limits = not any(scenario.inputs[key][point] > 0.0 for key in LIMITS.values())
+    if no_limits and np.isinf(run.trace.deadline).all():
         out.goodput_per_s[point] = np.nan
+    file = read_trace(str(scenario.inputs[TRACE][point]))
+    out.classes[point] = by_class(file, results, duration)
+    out.turns[point] = by_turn(file, results, duration)
+    _write_sessions(file, results, point, out.of_sessions)
     return window
 
 
-def _within_limits(scenario: ServingScenario, point: int, ended: EndedRequests) -> Bools:
-    """Say which requests are within all limits (`serve.slo`), (requests,)."""
-    latencies = {
-        "ttft": ended.first - ended.sent + scenario.request_s[point],
-        "tpot": (ended.end - ended.first) / np.maximum(ended.osl - 1, 1),
-    }
-    within: Bools = np.ones(ended.osl.size, dtype=np.bool_)
-    for name, key in LIMITS.items():
-        limit = scenario.inputs[key][point]
-        within &= (latencies[name] <= limit) | (limit == 0.0)
-    return within
+def _write_sessions(file: RequestTrace, results: RequestResults, point: int, out: SessionMetrics) -> None:
+    """Write the metrics of sessions, where requests have any."""
+    times = session_times(file, results)
+    if times.duration.size:
+        out.sessions[point] = times.duration.size
+        out.session_p50_s[point], out.session_p99_s[point] = np.percentile(times.duration, (50, 99))
+        out.session_wait_p50_s[point], out.session_wait_p99_s[point] = np.percentile(times.wait, (50, 99))
+        out.later_turns_hit_rate[point] = later_hit_rate(file, results)

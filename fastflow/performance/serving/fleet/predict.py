@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.reasons.codes import Code, Reason, rejected
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, map_columns, take
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
 from fastflow.performance.serving.fleet.members import (
     BY_LATENCY,
     BY_QUEUE,
@@ -18,7 +18,14 @@ from fastflow.performance.serving.fleet.members import (
     Scaling,
 )
 from fastflow.performance.serving.fleet.metrics import FleetMetrics, fleet_metrics, split_metrics
-from fastflow.performance.serving.fleet.requests import DECODE_POOL, PREFILL_POOL, in_two_legs, requests_of
+from fastflow.performance.serving.fleet.requests import (
+    DECODE_POOL,
+    PREFILL_POOL,
+    Sizes,
+    in_two_legs,
+    requests_of,
+)
+from fastflow.performance.serving.fleet.run import FleetRun, results_of, results_of_legs
 from fastflow.performance.serving.fleet.simulate import MAX_BYTES, Simulated, simulate
 from fastflow.performance.serving.fleet.state import PER_FLEET, PER_RANK, PER_SERVER, Texts, Tiers, Trace
 from fastflow.performance.serving.passes.step_time import Servers
@@ -30,9 +37,12 @@ from fastflow.performance.serving.weight_tiers import room_after_weights
 from fastflow.schema.routing import KEY as ROUTER
 from fastflow.schema.routing import LIMITS, ROUTERS, Limits
 from fastflow.schema.scheduling import POLICIES
+from fastflow.schema.servers import ADAPTERS_FROM, STATE_INTERVAL
 from fastflow.schema.serving import AUTOSCALE, THROUGH, TIERS
 
 _SCOPES = {"rank": PER_RANK, "server": PER_SERVER, "fleet": PER_FLEET}
+DEVICES = "devices"
+"""The name of the first tier, the devices' own memory."""
 _MOST_TOKENS = 1e15  # of a store
 _KINDS = {"none": NEVER_SCALES, "queue": BY_QUEUE, "rate": BY_RATE, "latency": BY_LATENCY}
 
@@ -42,16 +52,7 @@ class Handover(NamedTuple):
 
     latency_s: Floats
     token_s: Floats
-
-
-class FleetRun(NamedTuple):
-    """A simulated fleet of one point."""
-
-    trace: Trace  # as it was sent
-    members: Members
-    result: Simulated  # of disaggregated servers, with two requests for each: the first half prefills
-    ranks: int  # of each server, as ranks of the fleet are numbered
-    is_split: bool
+    layers: Ints  # parts of a cache, each sent once it is computed; 1: it is sent as a whole
 
 
 class _Pool(NamedTuple):
@@ -59,6 +60,13 @@ class _Pool(NamedTuple):
 
     servers: Servers
     members: Members
+
+
+class _NamedTiers(NamedTuple):
+    """Tiers of a point, and the names of all, that of the devices' memory first."""
+
+    tiers: Tiers
+    names: tuple[str, ...]
 
 
 def simulate_fleets(scenario: ServingScenario) -> Columns:
@@ -71,7 +79,7 @@ def simulate_fleets(scenario: ServingScenario) -> Columns:
         run = run_fleet(scenario, point)
         metrics.refused[point] = run.result.refused
         if run.result.refused == TAKEN:
-            fleet_metrics(scenario, point, run.trace, run.result, metrics)
+            fleet_metrics(scenario, point, run, metrics)
     return metrics.columns()
 
 
@@ -85,10 +93,10 @@ def simulate_split_fleets(
     """
     metrics = FleetMetrics.empty(decode.server.size)
     for point in range(decode.server.size):
-        run = run_split_fleet(prefill, decode, handover, point)
+        run = run_split_fleet(prefill, decode, handover, bool(streams[point]), point)
         metrics.refused[point] = run.result.refused
         if run.result.refused == TAKEN:
-            split_metrics(decode, point, run.trace, run.members, run.result, bool(streams[point]), metrics)
+            split_metrics(decode, point, run, metrics)
     return metrics.columns()
 
 
@@ -100,29 +108,34 @@ def too_large(scenario: ServingScenario, point: int) -> Reason:
 
 def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
     """Simulate the fleet of a point; raises InputError where a router or a policy cannot be loaded or run."""
-    trace, texts = requests_of(scenario.inputs, point)
-    none = Handover(*np.zeros((2, scenario.server.size)))
+    trace, texts = requests_of(scenario.inputs, point, _sizes(scenario, point))
+    none = _no_handover(scenario.server.size)
     pool = _pool(scenario, point, PREFILL_POOL, none)
     times = scenario.passes.times
-    result = _simulate((times, times), [pool], trace, texts, scenario, point)
-    return FleetRun(trace, pool.members, result, int(pool.servers.ranks.max()), is_split=False)
+    tiers = _tiers(scenario, point)
+    result = _simulate((times, times), [pool], trace, texts, tiers.tiers, scenario, point)
+    requests, ranks = results_of(scenario, point, trace, result), int(pool.servers.ranks.max())
+    return FleetRun(trace, pool.members, result, requests, ranks, False, tiers.names)
 
 
 def run_split_fleet(
-    prefill: ServingScenario, decode: ServingScenario, handover: Handover, point: int
+    prefill: ServingScenario, decode: ServingScenario, handover: Handover, streams: bool, point: int
 ) -> FleetRun:
     """Simulate the fleet of a point with disaggregated servers; raises InputError as `run_fleet` does.
 
-    Lower tiers of both kinds of servers have room for as many tokens as those that prefill.
+    streams: whether the first token comes from the server that decodes. Lower tiers of both kinds of servers
+    have room for as many tokens as those that prefill.
     """
-    trace, texts = requests_of(decode.inputs, point)
-    none = Handover(*np.zeros((2, decode.server.size)))
+    trace, texts = requests_of(decode.inputs, point, _sizes(prefill, point))
+    none = _no_handover(decode.server.size)
     pools = [_pool(prefill, point, PREFILL_POOL, none), _pool(decode, point, DECODE_POOL, handover)]
     tables = prefill.passes.times, decode.passes.times
-    result = _simulate(tables, pools, in_two_legs(trace), texts, prefill, point)
+    tiers = _tiers(prefill, point)
+    result = _simulate(tables, pools, in_two_legs(trace), texts, tiers.tiers, prefill, point)
     members: Members = map_columns(_joined, *(pool.members for pool in pools))
     ranks = max(int(pool.servers.ranks.max()) for pool in pools)
-    return FleetRun(trace, members, result, ranks, is_split=True)
+    requests = results_of_legs(decode, point, trace, result, streams)
+    return FleetRun(trace, members, result, requests, ranks, True, tiers.names)
 
 
 def _simulate(
@@ -130,6 +143,7 @@ def _simulate(
     pools: list[_Pool],
     trace: Trace,
     texts: Texts,
+    tiers: Tiers,
     scenario: ServingScenario,
     point: int,
 ) -> Simulated:
@@ -143,11 +157,26 @@ def _simulate(
         _scaling(inputs, point, [pool.members.pool.size for pool in pools]),
         trace,
         texts,
-        _tiers(scenario, point),
+        tiers,
         ROUTERS.find(str(inputs[ROUTER][point])),
         Limits(*(float(inputs[key][point]) for key in LIMITS.values())),
         int(inputs["server.block_size"][point]),
         POLICIES.find(str(policy)) if policy else None,
+    )
+
+
+def _sizes(scenario: ServingScenario, point: int) -> Sizes:
+    """Return what texts and adapters of a point take in the caches of its servers."""
+    request_bytes = float(scenario.request_cache[point])
+    token_bytes = request_bytes / float(scenario.isl[point] + scenario.osl[point])
+    # a state after each draft token, of which a checkpoint has the last
+    drafts = int(scenario.inputs["serve.num_speculative_tokens"][point])
+    state = float(scenario.cache.state[point])
+    return Sizes(
+        share=1.0 - state / request_bytes,
+        state=state / (1 + drafts) / token_bytes,
+        interval=int(scenario.inputs[STATE_INTERVAL][point]),
+        adapter=int(np.ceil(scenario.adapter_bytes[point] / token_bytes)),
     )
 
 
@@ -165,8 +194,14 @@ def _pool(scenario: ServingScenario, point: int, number: int, handover: Handover
         start_s=_start_s(scenario, point) * ones,
         handover_latency_s=handover.latency_s[point] * ones,
         handover_token_s=handover.token_s[point] * ones,
+        handover_layers=np.full(count, handover.layers[point]),
     )
     return _Pool(servers, members)
+
+
+def _no_handover(points: int) -> Handover:
+    """Return the transfers of servers that compute their prompts themselves."""
+    return Handover(np.zeros(points), np.zeros(points), np.ones(points, dtype=np.int64))
 
 
 def _joined(*columns: NDArray[Any]) -> NDArray[Any]:
@@ -179,7 +214,7 @@ def _start_s(scenario: ServingScenario, point: int) -> float:
     inputs = scenario.inputs
     tier = f"serve.tiers.{inputs[AUTOSCALE['weights_from']][point]}"
     read_s = float(inputs[f"{tier}.latency"][point]) + float(
-        scenario.room.weights[point] / inputs[f"{tier}.bandwidth"][point]
+        max(scenario.room.weights[point], scenario.others.weights[point]) / inputs[f"{tier}.bandwidth"][point]
     )
     return float(inputs[AUTOSCALE["start_time"]][point]) + read_s
 
@@ -199,7 +234,7 @@ def _scaling(inputs: Inputs, point: int, servers: list[int]) -> Scaling:
     )
 
 
-def _tiers(scenario: ServingScenario, point: int) -> Tiers:
+def _tiers(scenario: ServingScenario, point: int) -> _NamedTiers:
     """Return the tiers below the devices' memory that have any."""
     inputs, layouts = scenario.inputs, scenario.layouts
     tokens = scenario.isl[point] + scenario.osl[point]
@@ -215,7 +250,7 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
     devices = take(layouts.devices, rows_of_point)
     of_point, stored = take(dict(inputs), rows_of_point), take(scenario.room.lower, rows_of_point)
     rooms = room_after_weights(of_point, stored, devices)[:, 0]
-    rows = []
+    rows, names = [], [DEVICES]
     for name, room in zip(TIERS, rooms.tolist(), strict=True):
         bandwidth, latency, scope = (
             inputs[f"serve.tiers.{name}.{field}"][point] for field in ("bandwidth", "latency", "scope")
@@ -225,6 +260,19 @@ def _tiers(scenario: ServingScenario, point: int) -> Tiers:
         tokens = int(min(capacity * of_scope[number] / token_bytes, _MOST_TOKENS))
         if tokens > 0:
             rows.append((number, tokens, through, float(latency), token_bytes / float(bandwidth)))
+            names.append(name)
     columns = [np.array([row[i] for row in rows]) for i in range(5)]
     kinds = (np.int64, np.int64, np.bool_, np.float64, np.float64)
-    return Tiers(*(column.astype(kind) for column, kind in zip(columns, kinds, strict=True)))
+    source = f"serve.tiers.{inputs[ADAPTERS_FROM][point]}"
+    of_tiers: list[NDArray[Any]] = [column.astype(kind) for column, kind in zip(columns, kinds, strict=True)]
+    scope, capacity, is_through, latency_s, token_s = of_tiers
+    tiers = Tiers(
+        scope,
+        capacity,
+        is_through,
+        latency_s,
+        token_s,
+        load_latency_s=float(inputs[f"{source}.latency"][point]),
+        load_token_s=token_bytes / float(inputs[f"{source}.bandwidth"][point]),
+    )
+    return _NamedTiers(tiers, tuple(names))

@@ -45,36 +45,36 @@ def _append(stores: Stores, store: int, node: int) -> None:
 
 
 @inlined_kernel
-def _drop(stores: Stores, store: int, tokens: Ints, node: int) -> None:
+def _drop(stores: Stores, store: int, room: Ints, node: int) -> None:
     """Take an idle node out of its store."""
     _unlink(stores, store, node)
     stores.uses[node, store] = ABSENT
-    stores.idle[store] -= tokens[node]
+    stores.idle[store] -= room[node]
 
 
 @inlined_kernel
-def keep(stores: Stores, store: int, tokens: Ints, node: int) -> None:
+def keep(stores: Stores, store: int, room: Ints, node: int) -> None:
     """Make a node the most recently used one of a store, where no running request uses it."""
     uses = stores.uses[node, store]
     if uses > UNUSED:
         return
     if uses == ABSENT:
         stores.uses[node, store] = UNUSED
-        stores.idle[store] += tokens[node]
+        stores.idle[store] += room[node]
     else:
         _unlink(stores, store, node)
     _append(stores, store, node)
 
 
 @lean_kernel
-def put(stores: Stores, tier: int, rank: int, tokens: Ints, node: int) -> None:
+def put(stores: Stores, tier: int, rank: int, room: Ints, node: int) -> None:
     """Put a node into a tier, and into those below that are written through, unless it is in use."""
     if stores.uses[node, stores.of[tier, rank]] > UNUSED:
         return
-    keep(stores, stores.of[tier, rank], tokens, node)
+    keep(stores, stores.of[tier, rank], room, node)
     tier += 1
     while tier < stores.through.size and stores.through[tier]:
-        keep(stores, stores.of[tier, rank], tokens, node)
+        keep(stores, stores.of[tier, rank], room, node)
         tier += 1
 
 
@@ -83,12 +83,12 @@ def evict(stores: Stores, texts: Texts, rank: int, used: float) -> None:
     """Evict what is too much in the tiers of a rank, to the tier below; used: tokens of running requests."""
     for tier in range(stores.through.size):
         store = stores.of[tier, rank]
-        room = stores.capacity[store] - (used if tier == 0 else 0.0) + TOLERANCE
-        while stores.idle[store] > room and stores.oldest[store] != NONE:
+        free = stores.capacity[store] - (used if tier == 0 else 0.0) + TOLERANCE
+        while stores.idle[store] > free and stores.oldest[store] != NONE:
             node = stores.oldest[store]
-            _drop(stores, store, texts.tokens, node)
+            _drop(stores, store, texts.room, node)
             if tier + 1 < stores.through.size and not stores.through[tier + 1]:
-                put(stores, tier + 1, rank, texts.tokens, node)
+                put(stores, tier + 1, rank, texts.room, node)
 
 
 @inlined_kernel
@@ -98,41 +98,49 @@ def clear(stores: Stores, texts: Texts, rank: int) -> None:
         store = stores.of[tier, rank]
         while not stores.is_shared[tier] and stores.oldest[store] != NONE:
             node = stores.oldest[store]
-            _drop(stores, store, texts.tokens, node)
+            _drop(stores, store, texts.room, node)
 
 
 @inlined_kernel
 def count_hits(stores: Stores, texts: Texts, rank: int, text: int) -> int:
-    """Return the tokens of a text that are in the first tier of a rank.
+    """Return the tokens of a text that are in the first tier of a rank, and from whose end it may go on.
 
     A node is only there if its parent is.
     """
     store, node = stores.of[0, rank], text
-    while node != NONE and stores.uses[node, store] == ABSENT:
+    while node != NONE and (stores.uses[node, store] == ABSENT or not texts.resumes[node]):
         node = texts.parent[node]
     return 0 if node == NONE else int(texts.before[node] + texts.tokens[node])
 
 
 @inlined_kernel
 def count_in_use(stores: Stores, texts: Texts, rank: int, text: int) -> int:
-    """Return the tokens of a text that running requests of a rank use."""
-    store, node = stores.of[0, rank], text
+    """Return the room of a text that running requests of a rank use, less that of an adapter not in use."""
+    store, node, root = stores.of[0, rank], text, text
     while node != NONE and stores.uses[node, store] <= UNUSED:
-        node = texts.parent[node]
-    return 0 if node == NONE else int(texts.before[node] + texts.tokens[node])
+        root, node = node, texts.parent[node]
+    if node != NONE:
+        return int(texts.above[node] + texts.weight[node])
+    return -int(texts.room[root]) if texts.tokens[root] == 0 else 0
 
 
 @inlined_kernel
 def start_using(stores: Stores, texts: Texts, rank: int, text: int) -> int:
-    """Let a running request use a text, which is all there then; returns the tokens that others use too."""
+    """Let a running request use a text, which is all there then; returns the room that others use too.
+
+    An adapter that no other request uses takes room of its own: that is subtracted.
+    """
     store, node, shared = stores.of[0, rank], text, 0
     while node != NONE:
         uses = stores.uses[node, store]
         if uses > UNUSED:
-            shared += texts.tokens[node]
-        elif uses == UNUSED:
+            shared += texts.weight[node]
+        elif texts.tokens[node] == 0:
+            shared -= texts.room[node]
+            stores.adapters[rank] += 1
+        if uses == UNUSED:
             _unlink(stores, store, node)
-            stores.idle[store] -= texts.tokens[node]
+            stores.idle[store] -= texts.room[node]
         stores.uses[node, store] = max(uses, UNUSED) + 1
         node = texts.parent[node]
     return shared
@@ -140,17 +148,20 @@ def start_using(stores: Stores, texts: Texts, rank: int, text: int) -> int:
 
 @inlined_kernel
 def stop_using(stores: Stores, texts: Texts, rank: int, text: int) -> int:
-    """Release a text from its end on; returns the tokens that other running requests use."""
+    """Release a text from its end on; returns the same as `start_using` did."""
     store, node, shared = stores.of[0, rank], text, 0
     while node != NONE:
         stores.uses[node, store] -= 1
         if stores.uses[node, store] > UNUSED:
-            shared += texts.tokens[node]
+            shared += texts.weight[node]
         else:
-            stores.idle[store] += texts.tokens[node]
+            if texts.tokens[node] == 0:
+                shared -= texts.room[node]
+                stores.adapters[rank] -= 1
+            stores.idle[store] += texts.room[node]
             _append(stores, store, node)
             if stores.through.size > 1 and stores.through[1]:
-                put(stores, 1, rank, texts.tokens, node)
+                put(stores, 1, rank, texts.room, node)
         node = texts.parent[node]
     return shared
 
@@ -187,35 +198,74 @@ def count_hits_of_tiers(stores: Stores, texts: Texts, rank: int, depth: int) -> 
     return hits
 
 
+@inlined_kernel
+def _lacks_adapter(stores: Stores, texts: Texts, rank: int, depth: int) -> bool:
+    """Say whether the written path begins with an adapter that no tier of a rank has."""
+    root = stores.path[depth - 1]
+    return texts.tokens[root] == 0 and _tier_of(stores, rank, root) == stores.through.size
+
+
+@inlined_kernel
+def _load(stores: Stores, texts: Texts, rank: int, adapter: int, now: float) -> float:
+    """Load an adapter from where all of them lie; returns when it is there [s]. Loads follow each other.
+
+    One without room is the base model, which is always there.
+    """
+    keep(stores, stores.of[0, rank], texts.room, adapter)
+    if texts.room[adapter] == 0:
+        return now
+    took = stores.load_latency_s[0] + texts.room[adapter] * stores.load_token_s[0]
+    stores.loaded_at[rank] = max(now, stores.loaded_at[rank]) + took
+    stores.loads[rank] += 1
+    stores.loads_s[rank] += stores.loaded_at[rank] - now
+    return float(stores.loaded_at[rank])
+
+
+@lean_kernel
+def read_adapter(stores: Stores, texts: Texts, rank: int, text: int, now: float) -> float:
+    """Read the adapter of a text where the first tier of a rank lacks it; returns the time [s]."""
+    root = text
+    while texts.parent[root] != NONE:
+        root = texts.parent[root]
+    if texts.tokens[root] > 0 or stores.uses[root, stores.of[0, rank]] != ABSENT:
+        return 0.0
+    return read_tiers(stores, texts, rank, root, now)[2] - now
+
+
 @lean_kernel
 def read_tiers(stores: Stores, texts: Texts, rank: int, text: int, now: float) -> tuple[int, int, float]:
     """Read what lower tiers have of the start of a text into the first one.
 
     Returns (tokens at its start that are there then, those that are read, when they are there [s]). What is
     read is there for others at once. Reads of a rank from a tier follow each other. Nodes that are there
-    become the most recently used ones, from the end of the text on.
+    become the most recently used ones, from the end of the text on. An adapter that no tier has is loaded.
     """
     depth = write_path(stores, texts, text)
-    first, tiers = depth, stores.through.size
+    first, tiers, ready = depth, stores.through.size, now
+    if _lacks_adapter(stores, texts, rank, depth):
+        ready = _load(stores, texts, rank, stores.path[depth - 1], now)
     while first > 0 and _tier_of(stores, rank, stores.path[first - 1]) < tiers:
         first -= 1
-    there, read, ready = 0, 0, now
+    there, read = 0, 0
     for tier in range(1, tiers):
-        tokens = 0
+        tokens, size = 0, 0
         for index in range(first, depth):
             node = stores.path[index]
             if _tier_of(stores, rank, node) == tier:
                 tokens += texts.tokens[node]
-        if tokens > 0:
+                # of states, the last one alone
+                has_state = index == first or texts.tokens[node] == 0
+                size += texts.room[node] if has_state else texts.weight[node]
+        if size > 0:
             begin = max(now, stores.free_at[tier, rank])
-            stores.free_at[tier, rank] = begin + stores.latency_s[tier] + tokens * stores.token_s[tier]
+            stores.free_at[tier, rank] = begin + stores.latency_s[tier] + size * stores.token_s[tier]
             ready = max(ready, stores.free_at[tier, rank])
             read += tokens
     for index in range(first, depth):
         node = stores.path[index]
         tier = _tier_of(stores, rank, node)
         if tier > 0:
-            keep(stores, stores.of[tier, rank], texts.tokens, node)
-        keep(stores, stores.of[0, rank], texts.tokens, node)
+            keep(stores, stores.of[tier, rank], texts.room, node)
+        keep(stores, stores.of[0, rank], texts.room, node)
         there += texts.tokens[node]
     return there, read, ready

@@ -3,51 +3,94 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from fastflow.core.tables import Floats, Inputs, take
 from fastflow.performance.serving.fleet.state import NONE, Texts, Trace, is_follower
-from fastflow.physics.workload.prompt_texts import prompt_texts
+from fastflow.physics.workload.prompt_texts import PromptTexts, prompt_texts, separate_texts
 from fastflow.physics.workload.request_order import RequestTrace
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.physics.workload.request_trace import read_trace
+from fastflow.schema.servers import ADAPTERS, NO_ADAPTERS, OF_MODELS
 
 PREFILL_POOL, DECODE_POOL = 0, 1
 """Pools of disaggregated servers. Other servers are one pool."""
 _MAX_TRACES = 4
+TTFT = "serve.slo.ttft"
 
 
-def requests_of(inputs: Inputs, point: int) -> tuple[Trace, Texts]:
+class Sizes(NamedTuple):
+    """What texts and adapters of a point take in the caches."""
+
+    share: float  # of a mean request's bytes for each token, those that do not belong to its state
+    state: float  # of a request, in tokens of a mean one
+    interval: int  # tokens between checkpoints of states, at least; 0: at ends of prompts and answers alone
+    adapter: int  # in tokens of a mean request
+
+
+def requests_of(inputs: Inputs, point: int, sizes: Sizes) -> tuple[Trace, Texts]:
     """Return the requests that a point sends, and their texts; raises InputError."""
     path, requests = str(inputs[TRACE][point]), int(inputs["serve.num_requests"][point])
     caches = bool(inputs["server.enable_prefix_caching"][point])
-    prefix = int(inputs["serve.shared_prefix"][point])
-    trace, texts = _read_requests(path, read_trace(path).isl.size, prefix, caches)
+    prefix, adapters = int(inputs["serve.shared_prefix"][point]), str(inputs[ADAPTERS][point])
+    trace, forest = _read_requests(path, read_trace(path).isl.size, prefix, caches, adapters)
+    texts = _with_sizes(forest, trace, sizes)
     if 0 < requests < trace.isl.size:
         trace = take(trace, np.arange(requests))
         trace = trace._replace(follower=np.where(trace.follower < requests, trace.follower, NONE))
+    limit = float(inputs[TTFT][point])
+    deadline = np.where(np.isnan(trace.deadline), limit if limit > 0.0 else np.inf, trace.deadline)
     faster = np.where(is_follower(trace), 1.0, float(inputs["serve.trace_speed"][point]))
-    return trace._replace(sent=trace.sent / faster), texts
+    return trace._replace(sent=trace.sent / faster, deadline=deadline), texts
+
+
+def _with_sizes(forest: PromptTexts, trace: Trace, sizes: Sizes) -> Texts:
+    """Return texts with the room that they take in the caches.
+
+    A prompt may go on from a node that ends with a state: where a prompt or an answer ends, and where as many
+    tokens as `sizes.interval` are over.
+    """
+    parent, tokens, before = forest.parent, forest.tokens, forest.before
+    resumes, weight, above, room = np.ones(tokens.size, dtype=np.bool_), tokens, before, tokens
+    if sizes.state > 0.0:
+        ends = before + tokens
+        interval = sizes.interval if sizes.interval > 0 else int(ends.max()) + 1
+        resumes = (ends // interval > before // interval) | (tokens == 0)
+        for last in (trace.text, trace.answer):
+            resumes[last[last >= 0]] = True
+        above = np.floor(sizes.share * before).astype(np.int64)
+        weight = np.floor(sizes.share * ends).astype(np.int64) - above
+        room = weight + np.ceil(sizes.state * resumes).astype(np.int64)
+    if forest.roots.size > 1:
+        room = np.where(tokens == 0, sizes.adapter, room)
+        room[forest.roots[-1:][forest.roots[-1:] >= 0]] = 0
+    return Texts(parent, tokens, before, weight, above, room, resumes)
 
 
 @lru_cache(maxsize=_MAX_TRACES)
-def _read_requests(path: str, requests: int, prefix: int, caches: bool) -> tuple[Trace, Texts]:
+def _read_requests(
+    path: str, requests: int, prefix: int, caches: bool, adapters: str
+) -> tuple[Trace, PromptTexts]:
     """Return the requests of a file and their texts; requests: that it has, for files that change.
 
-    prefix: tokens that new sessions share; caches: whether prompts share texts.
+    prefix: tokens that new sessions share; caches: whether prompts share texts; adapters: what requests name.
     """
     file = read_trace(path)
     none = np.zeros(requests, dtype=np.int64)
+    names = len(file.class_names)
     trace = Trace(
-        file.isl, file.osl, _priorities(file), file.sent, np.arange(requests), none + NONE, file.session,
-        file.follower, none, none.astype(np.bool_),
+        file.isl, file.osl, _priorities(file), np.where(file.service_class < 0, names, file.service_class),
+        file.deadline, file.sent, np.arange(requests), none + NONE, file.session, file.follower, none,
+        none.astype(np.bool_),
     )  # fmt: skip
+    by_adapter, base = adapters != NO_ADAPTERS, adapters == OF_MODELS
     if not caches:
-        return trace, Texts(none + NONE, file.isl, none)
-    forest = prompt_texts(file, prefix)
-    texts = Texts(forest.parent, forest.tokens, forest.before)
-    return trace._replace(text=forest.text, answer=forest.answer), texts
+        forest = separate_texts(file, by_adapter, base)
+        return trace._replace(text=forest.text), forest
+    forest = prompt_texts(file, prefix, by_adapter, base)
+    return trace._replace(text=forest.text, answer=forest.answer), forest
 
 
 def _priorities(file: RequestTrace) -> Floats:

@@ -18,6 +18,7 @@ from fastflow.performance.serving.fleet.prefix_cache import (
     count_in_use,
     evict,
     put,
+    read_adapter,
     read_tiers,
     start_using,
     stop_using,
@@ -118,11 +119,16 @@ def accept(
     evict(caches.stores, caches.texts, target, _used_now(batch, fleet, ranks, server, rank, now))
     if log.trace.handover[request] and there < requests.isl[request] - 1:
         missing = requests.isl[request] - 1 - there
-        sends_s = members.handover_latency_s[server] + missing * members.handover_token_s[server]
-        fleet.inbound_at[target] = max(now, fleet.inbound_at[target]) + sends_s
+        layers = members.handover_layers[server]
+        latency_s, sends_s = members.handover_latency_s[server], missing * members.handover_token_s[server]
+        early_s = log.served.prefill_s[request] * (layers - 1) / layers
+        at_last = now + latency_s + sends_s / layers  # the last layer's, once the prompt is computed
+        begin = max(now - early_s, fleet.inbound_at[target])
+        fleet.inbound_at[target] = max(begin + latency_s + sends_s, at_last)
         log.served.handed[request] = missing
         ready = max(ready, fleet.inbound_at[target])
     log.served.read[request], requests.sent[request] = read, ready
+    requests.deadline[request] = log.served.arrived[request] + log.trace.deadline[request]
     insert_by_arrival(ranks.queue[rank], ranks.head[rank], ranks.tail[rank], requests.sent, request)
     ranks.tail[rank] += 1
     plans = fleet.plans
@@ -176,10 +182,12 @@ def _look_up(
             text = log.trace.text[i]
             hits = min(count_hits(caches.stores, caches.texts, target, text), requests.isl[i] - 1)
             requests.cached[i] = hits // caches.block * caches.block
+            if requests.swapped[i] > 0:
+                requests.computed[i] = max(0, requests.swapped[i] - requests.cached[i])
             if log.trace.handover[i] and log.served.preempted[i] == 0:
                 requests.cached[i] = requests.isl[i] - 1
             requests.shared[i] = count_in_use(caches.stores, caches.texts, target, text)
-            left -= requests.prompt[i] - requests.cached[i]
+            left -= requests.prompt[i] - requests.cached[i] - requests.computed[i]
             used += requests.prompt[i] - requests.shared[i]
 
 
@@ -283,10 +291,12 @@ def _compose(
         target = server * ranks.head.size + rank
         for index in range(fleet.started[server, rank], ranks.started[rank]):
             i = ranks.running[rank, index]
+            ranks.swap_s[rank] += read_adapter(caches.stores, caches.texts, target, log.trace.text[i], now)
             shared = start_using(caches.stores, caches.texts, target, log.trace.text[i])
             ranks.saved[rank] += shared - requests.shared[i]
             if served.preempted[i] == 0:
                 served.cached[i] = requests.cached[i]
+        ranks.adapters[rank] = caches.stores.adapters[target]
         if ranks.started[rank] > fleet.started[server, rank]:
             evict(caches.stores, caches.texts, target, used_tokens(batch, ranks, rank))
     return with_prompts
@@ -314,10 +324,11 @@ def finish(
             i = ranks.ended[rank, index]
             answer, follower = log.trace.answer[i], log.trace.follower[i]
             while answer != NONE and answer != log.trace.text[i]:
-                put(caches.stores, 0, target, caches.texts.tokens, answer)
+                put(caches.stores, 0, target, caches.texts.room, answer)
                 answer = caches.texts.parent[answer]
             _release(caches, log, ranks, rank, target, i)
             if follower != NONE:
+                log.served.prefill_s[follower] = now - requests.admitted[i]
                 add_follower(log.arrivals, follower, now + log.trace.sent[follower])
         if of_rank > 0:
             fleet.in_flight[target] -= of_rank

@@ -93,7 +93,7 @@ def simulate(
     fleet = idle_fleet(servers, members, scaling, trace)
     log = Log(trace, not_served(trace), no_arrivals(trace))
     samples = no_samples(1 + tiers.scope.size, float(trace.sent[log.arrivals.order].max(initial=0.0)))
-    if _is_too_long(servers, members, trace):
+    if _is_too_long(servers, members, trace, texts):
         return _result(TOO_LONG, fleet, log, samples)
     if size_of_stores(servers, texts, tiers) > MAX_BYTES:
         return _result(TOO_LARGE, fleet, log, samples)
@@ -126,9 +126,10 @@ def _result(refused: int, fleet: Fleet, log: Log, samples: Samples) -> Simulated
     )
 
 
-def _is_too_long(servers: Servers, members: Members, trace: Trace) -> bool:
-    """Say whether a request exceeds the cache of a server that may take it."""
-    capacity, both = servers.capacity // servers.slots, trace.isl + trace.osl
+def _is_too_long(servers: Servers, members: Members, trace: Trace, texts: Texts) -> bool:
+    """Say whether a request, with the largest adapter, exceeds the cache of a server that may take it."""
+    adapter = texts.room[texts.tokens == 0].max(initial=0)
+    capacity, both = servers.capacity // servers.slots, trace.isl + trace.osl + adapter
     return any(
         both[trace.pool == pool].max(initial=0) > capacity[members.pool == pool].min()
         for pool in np.unique(members.pool)
@@ -230,7 +231,7 @@ def _run(
     while left > 0:
         now, pool = fleet.clock[0], fleet.to_route[0]
         while pool >= 0 and pools.waiting[pool] > 0:
-            if _choose(servers, members, fleet, arrivals, pool) == 0:
+            if _choose(servers, members, fleet, arrivals, limits, pool) == 0:
                 break
             request = pools.first[pool]
             target = route(view, limits, number, request, now)
@@ -251,6 +252,8 @@ def _run(
         if event.kind == END:
             batch = batch_of(servers, server, False)
             left -= finish(batch, members, scaling, fleet, caches, log, server)
+            if limits.max_in_flight > 0:
+                fleet.to_route[0] = members.pool[server]
             if left == 0:
                 _stop(states, now)
         elif event.kind == OPENING:
@@ -265,7 +268,7 @@ def _run(
             drop_first(arrivals, request)
             served.arrived[request], pool = now, trace.pool[request]
             pools.arrivals[pool] += 1
-            _wait_at_router(pools, pool, request)
+            _wait_at_router(pools, trace, limits, pool, request)
             if count_active(members, states, pool) == 0:
                 activate(members, states, pool, 1, now)
             fleet.to_route[0] = pool
@@ -277,26 +280,39 @@ def _run(
 
 
 @inlined_kernel
-def _choose(servers: Servers, members: Members, fleet: Fleet, arrivals: Arrivals, pool: int) -> int:
+def _choose(
+    servers: Servers, members: Members, fleet: Fleet, arrivals: Arrivals, limits: Limits, pool: int
+) -> int:
     """Write the ranks that may take a request of a pool; returns how many."""
     choices, stride = 0, fleet.ranks.head.shape[1]
     for server in range(members.pool.size):
         if members.pool[server] == pool and fleet.servers.state[server] == OPEN:
             for rank in range(servers.ranks[server]):
-                fleet.choices[choices] = server * stride + rank
-                choices += 1
+                target = server * stride + rank
+                if limits.max_in_flight == 0 or fleet.in_flight[target] < limits.max_in_flight:
+                    fleet.choices[choices] = target
+                    choices += 1
     arrivals.counts[CHOICES] = choices
     return choices
 
 
 @inlined_kernel
-def _wait_at_router(pools: PoolStates, pool: int, request: int) -> None:
-    """Let a request wait at the router, behind those of its pool that came before."""
-    if pools.waiting[pool] == 0:
-        pools.first[pool] = request
+def _wait_at_router(pools: PoolStates, trace: Trace, limits: Limits, pool: int, request: int) -> None:
+    """Let a request wait at the router, behind those of its pool that came before or go before it."""
+    waiting, before, after = pools.waiting[pool], NONE, pools.first[pool]
+    if waiting > 0 and not (
+        limits.priority > 0.0 and trace.priority[request] < trace.priority[pools.last[pool]]
+    ):
+        before = pools.last[pool]
+    elif waiting > 0:
+        while trace.priority[after] <= trace.priority[request]:
+            before, after = after, pools.next[after]
+    if before == NONE:
+        pools.next[request], pools.first[pool] = after, request
     else:
-        pools.next[pools.last[pool]] = request
-    pools.last[pool] = request
+        pools.next[request], pools.next[before] = pools.next[before], request
+    if waiting == 0 or before == pools.last[pool]:
+        pools.last[pool] = request
     pools.waiting[pool] += 1
 
 

@@ -19,7 +19,7 @@ from fastflow.performance.serving.fleet.members import (
 )
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.simulator.fast_forward import TOTALS
-from fastflow.performance.serving.simulator.scheduler import NEVER, Ranks, Requests
+from fastflow.performance.serving.simulator.scheduler import NEVER, Ranks, Requests, Service
 
 PER_RANK, PER_SERVER, PER_FLEET = range(3)
 """Scopes of a tier: which ranks share a store of it."""
@@ -35,6 +35,8 @@ class Trace(NamedTuple):
     isl: Ints  # tokens of the prompt
     osl: Ints
     priority: Floats  # less goes first, with a policy that reads it
+    client: Ints  # from 0: class of service, among which `fair_share` divides ranks
+    deadline: Floats  # from the arrival until the first token, of `deadline` [s]
     sent: Floats  # arrival; of a follower the time from the end of the request before until it is sent [s]
     text: Ints  # last node of the prompt
     answer: Ints  # last node of the answer, below `text`; NONE: it is not cached
@@ -45,11 +47,18 @@ class Trace(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """A forest of texts; (nodes,). A prompt is the path from a root to a node. Parents precede children."""
+    """A forest of texts; (nodes,). A prompt is the path from a root to a node. Parents precede children.
+
+    A root without tokens is an adapter, or a model, with which the texts below it are computed.
+    """
 
     parent: Ints  # NONE: a root
     tokens: Ints
     before: Ints  # tokens of all ancestors
+    weight: Ints  # of its keys and values, as of so many tokens of a mean request
+    above: Ints  # the same of all ancestors
+    room: Ints  # the same, with the state at its end, or of an adapter
+    resumes: Bools  # a prompt may go on from its end
 
 
 class Tiers(NamedTuple):
@@ -60,6 +69,8 @@ class Tiers(NamedTuple):
     through: Bools  # it gets what the tier above gets; else what the tier above evicts
     latency_s: Floats  # of a read
     token_s: Floats  # to read a token
+    load_latency_s: float  # of a load of an adapter from where all of them lie [s]
+    load_token_s: float  # the same, for room of a token [s]
 
 
 class Served(NamedTuple):
@@ -70,6 +81,7 @@ class Served(NamedTuple):
     cached: Ints  # tokens of its prompt that were in the cache when it first started
     read: Ints  # tokens that were read from lower tiers when it arrived
     handed: Ints  # tokens that another server has sent
+    prefill_s: Floats  # from the start until the end of the request that it follows [s]
     preempted: Ints  # how often
 
 
@@ -93,6 +105,12 @@ class Stores(NamedTuple):
     latency_s: Floats  # (tiers,)
     token_s: Floats  # (tiers,)
     free_at: Floats  # (tiers, ranks) when the rank's link to a tier is free [s]
+    adapters: Ints  # (ranks,) adapters in use
+    loads: Ints  # (ranks,) adapters that were loaded
+    loads_s: Floats  # (ranks,) the time of these loads, and of waits for each other [s]
+    loaded_at: Floats  # (ranks,) when the last load ends [s]
+    load_latency_s: Floats  # (1,) from where adapters lie
+    load_token_s: Floats  # (1,) the same, for room of a token
     path: Ints  # nodes of one prompt, from the last one
 
 
@@ -148,8 +166,9 @@ def no_requests(trace: Trace) -> Requests:
     count = trace.isl.size
     zeros, none = np.zeros(count, dtype=np.int64), np.full(count, -1.0)
     return Requests(
-        isl=trace.isl, osl=trace.osl, priority=trace.priority, cached=zeros, shared=zeros.copy(),
-        prompt=trace.isl.copy(), computed=zeros.copy(), generated=np.zeros(count), start_pass=zeros.copy(),
+        isl=trace.isl, osl=trace.osl, priority=trace.priority, client=trace.client,
+        deadline=np.zeros(count), cached=zeros, shared=zeros.copy(), prompt=trace.isl.copy(),
+        computed=zeros.copy(), swapped=zeros.copy(), generated=np.zeros(count), start_pass=zeros.copy(),
         sent=trace.sent.copy(), admitted=none, first=none.copy(), end=none.copy(),
     )  # fmt: skip
 
@@ -162,13 +181,15 @@ def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trac
     number, ranks, requests = servers.times.size, int(servers.ranks.max()), trace.isl.size
     width = int(min((servers.most // servers.slots).max(), requests))
     shape, both = (number, ranks), (number, ranks, max(width, 1))
+    clients = (number, ranks, int(trace.client.max(initial=0)) + 1)
     length = 2 * width + min(requests, _QUEUE) + 16
     of_ranks: dict[str, Any] = {name: np.zeros(shape, dtype=np.int64) for name in Ranks._fields}
     of_ranks |= {name: np.zeros(both, dtype=np.int64) for name in ("running", "chunk", "ended")}
     of_ranks |= {
         "queue": np.zeros((*shape, length), dtype=np.int64), "end_pass": np.full(both, NEVER),
         "next_end": np.full(shape, NEVER), "base": np.zeros(shape),
-        "head": np.full(shape, width), "tail": np.full(shape, width),
+        "head": np.full(shape, width), "tail": np.full(shape, width), "swap_s": np.zeros(shape),
+        "service": Service(np.zeros(clients), np.zeros(clients), np.zeros(clients, dtype=np.int64)),
     }  # fmt: skip
     bools, floats = np.zeros((3, number), dtype=np.bool_), np.zeros((3, number))
     return Fleet(
@@ -216,7 +237,9 @@ def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
         through=np.append(False, tiers.through), is_shared=np.append(False, tiers.scope == PER_FLEET),
         latency_s=np.append(0.0, tiers.latency_s),
         token_s=np.append(0.0, tiers.token_s), free_at=np.zeros((len(of), rank.size)),
-        path=np.zeros(depth, dtype=np.int64),
+        adapters=np.zeros_like(rank), loads=np.zeros_like(rank), loads_s=np.zeros(rank.size),
+        loaded_at=np.zeros(rank.size), load_latency_s=np.full(1, tiers.load_latency_s),
+        load_token_s=np.full(1, tiers.load_token_s), path=np.zeros(depth, dtype=np.int64),
     )  # fmt: skip
 
 
@@ -241,7 +264,9 @@ def not_served(trace: Trace) -> Served:
     """Return the table of requests before any has arrived."""
     count = trace.isl.size
     cached, read, handed, preempted = np.zeros((4, count), dtype=np.int64)
-    return Served(np.full(count, NONE), np.full(count, -1.0), cached, read, handed, preempted)
+    return Served(
+        np.full(count, NONE), np.full(count, -1.0), cached, read, handed, np.zeros(count), preempted
+    )
 
 
 @lean_kernel
@@ -266,5 +291,8 @@ def ranks_on(ranks: Ranks, server: int) -> Ranks:
         ranks.end_pass[server], ranks.chunk[server], ranks.decoding[server], ranks.started[server],
         ranks.chunks[server], ranks.pauses[server], ranks.passes[server], ranks.next_end[server],
         ranks.base[server], ranks.prompts[server], ranks.reserved[server], ranks.saved[server],
-        ranks.ended[server],
+        ranks.ended[server], ranks.swapped[server], ranks.swap_s[server], ranks.adapters[server],
+        Service(
+            ranks.service.tokens[server], ranks.service.counter[server], ranks.service.waits[server]
+        ),
     )  # fmt: skip

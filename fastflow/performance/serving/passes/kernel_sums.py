@@ -51,6 +51,7 @@ class TabulatedPart(NamedTuple):
     part: Part
     weights: Floats  # of a device of a single stage, by part of the model, (servers, parts) [B]
     expert_weights: Floats  # of these, routed experts [B]
+    attention_weights: Floats  # of these, products of attention [B]
     reason: ReasonColumn
     chip: Chip
     peak: Floats
@@ -70,7 +71,7 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
     time, energy, peak = np.full((3, points), np.nan)
     of_parts, launches = np.zeros((3, points)), np.zeros(points)  # experts, attention, sums
     by, of_model = np.zeros((points, limiters)), np.zeros((points, num_parts))
-    weights, expert_weights = np.zeros((2, points, num_parts))
+    weights, expert_weights, attention_weights = np.zeros((3, points, num_parts))
     hidden_s = _hidden_s(prediction, inputs)
     throttled, kernel_s = np.zeros(points), prediction.pipeline.launches * prediction.timing.time - hidden_s
     kernels = sum_by_kind(graph.offset, prediction.timing.limiter, kernel_s, limiters - 1)
@@ -90,12 +91,16 @@ def read_prediction(prediction: Prediction, inputs: Inputs, parts: Ints, num_par
             if fused.type is grouped_gemm.TYPE:
                 of_experts[fused.rows] = weight_bytes[fused.rows]
         expert_weights[prediction.timed] = sum_by_kind(graph.offset, parts, of_experts, num_parts)
+    of_attention = np.where(part == ATTENTION, weight_bytes, 0.0)
+    attention_weights[prediction.timed] = sum_by_kind(graph.offset, parts, of_attention, num_parts)
     is_sum = (part == OTHER) & (graph.kind == ON_ACTIVATIONS)
     for column, selected in zip(of_parts, (part == EXPERTS, part == ATTENTION, is_sum), strict=True):
         column[prediction.timed] = sum_by_point(graph, np.where(selected, kernel_s, 0.0))
     launches[prediction.timed] = sum_by_point(graph, _host_launches(prediction))
     times = Part(time, by[:, -1], energy, by, of_model, throttled, of_parts[0], launches, *of_parts[1:])
-    return TabulatedPart(times, weights, expert_weights, prediction.reason, prediction.chip, peak)
+    return TabulatedPart(
+        times, weights, expert_weights, attention_weights, prediction.reason, prediction.chip, peak
+    )
 
 
 def _host_launches(prediction: Prediction) -> Floats:

@@ -69,10 +69,12 @@ class Passes(NamedTuple):
     limiters: tuple[str, ...]  # names of the last axis of `Part.by`
     weights: Floats  # of a device that has all layers, by part of the model, (servers, parts) [B]
     expert_weights: Floats  # of these, routed experts [B]
+    attention_weights: Floats  # of these, of attention [B]
     chip: Chip  # of every server
     peak: Floats  # [flop/s], (servers,); NaN where a server has no times
     reason: ReasonColumn  # why a server has no times, (servers,)
     reads: Floats  # of a device from lower tiers of memory in all layers, (servers, tokens) [B]
+    busy: Floats  # devices of attention, without its core, and others, (servers, tokens, 2) [s]
 
     def of_servers(self, rows: Ints) -> Passes:
         """Return the passes of some servers, in order."""
@@ -85,8 +87,9 @@ class Passes(NamedTuple):
             ),
             parts=take(dict(self.parts), rows),
             weights=self.weights[rows], expert_weights=self.expert_weights[rows],
+            attention_weights=self.attention_weights[rows],
             chip=take(self.chip, rows), peak=self.peak[rows],
-            reason=take(self.reason, rows), reads=self.reads[rows],
+            reason=take(self.reason, rows), reads=self.reads[rows], busy=self.busy[rows],
         )  # fmt: skip
 
 

@@ -42,6 +42,20 @@ class Intakes(NamedTuple):
     round_trip_s: Floats  # from the end of a request until the client's next one is with the server [s]
 
 
+class Swaps(NamedTuple):
+    """Memory of hosts for the caches of preempted requests; shape (points,)."""
+
+    tokens: Ints  # of a rank; 0: none, preempted requests are computed anew
+    token_s: Floats  # to write a token of a rank, or to read it [s]
+
+
+class Adapters(NamedTuple):
+    """Time that adapters, or models that share servers, add to an iteration of requests; shape (points,)."""
+
+    each_s: Floats  # for each of them that a rank uses [s]
+    any_s: Floats  # where it uses any; below 0 where the first one adds nothing [s]
+
+
 class Pipelines(NamedTuple):
     """Pipeline stages of servers, for the time of the bottleneck stage; shape (points,)."""
 
@@ -73,6 +87,8 @@ class Servers(NamedTuple):
     per_pass: Floats  # tokens of a request accepted in a pass, at least 1: more with speculation
     queries: Ints  # tokens of a decoding request in a pass, at least 1: those that are verified
     draft_s: Floats  # time of proposing draft tokens in an iteration that decodes [s]
+    swap: Swaps
+    adapter: Adapters
     pipeline: Pipelines
 
 
@@ -83,6 +99,20 @@ class Host(NamedTuple):
     row_s: float
     eager_s: float
     first_use_s: float
+
+
+class Swap(NamedTuple):
+    """Memory of the host of one point for the caches of preempted requests."""
+
+    tokens: int
+    token_s: float
+
+
+class Adapter(NamedTuple):
+    """Time that adapters add to an iteration of one point."""
+
+    each_s: float
+    any_s: float
 
 
 class Intake(NamedTuple):

@@ -97,10 +97,12 @@ def tabulate(inputs: Inputs, servers: ServerLayouts, axes: Axes, queries: Ints) 
         limiters=limiters_of(first.chip),
         weights=sum(tables[name].weights for name in (HEAD_PART, PREFILL)) + first.weights,
         expert_weights=first.expert_weights,
+        attention_weights=tables[PREFILL].attention_weights + first.attention_weights,
         chip=first.chip,
         peak=first.peak,
         reason=first_reasons(servers.reason, *(table.reason for table in tables.values())),
         reads=np.zeros(layers.time.shape),
+        busy=np.zeros((*layers.time.shape, 2)),
     )
 
 

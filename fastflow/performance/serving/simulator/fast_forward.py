@@ -118,6 +118,10 @@ def step(
     sizes = _sizes(batch, ranks)
     if sizes.tokens == 0:
         return Step(0, 0.0, 0.0)
+    swap_s = _take_swaps(batch, ranks)
+    if swap_s > 0.0:
+        span = Span(span.now, span.until, 1)
+    added_s = swap_s + _time_of_adapters(batch, ranks)
     tokens, mean, rows = float(sizes.tokens), sizes.mean, float(sizes.rows)
     least_s = batch.host.eager_s
     if not has_prompts:
@@ -128,7 +132,7 @@ def step(
     head = head_time(times, batch.times, rows)
     host = batch.host.iteration_s + batch.host.row_s * sizes.requests
     draft = batch.draft_s if sizes.decoding else 0.0
-    fixed = _FixedTimes(shared, head, tokens, shared + head + host + draft, least_s)
+    fixed = _FixedTimes(shared, head, tokens, shared + head + host + draft + added_s, least_s)
     if has_prompts:
         attention = _attention(times, batch, requests, ranks)
         hidden = hidden_time(times, batch.times, tokens, attention.decode, attention.prefill)
@@ -141,6 +145,25 @@ def step(
     stall = stall_time(batch.pipeline, layers, head)
     first_s = fixed.total + steps.decode + attention.prefill - steps.hidden + stall + late
     return Step(steps.passes, first_s, steps.increase)
+
+
+@lean_kernel
+def _take_swaps(batch: Batch, ranks: Ranks) -> float:
+    """Return the time of swaps that an iteration waits for [s]: of the rank with most. They are done then."""
+    longest = 0.0
+    for rank in range(batch.ranks):
+        longest = max(longest, ranks.swap_s[rank])
+        ranks.swap_s[rank] = 0.0
+    return float(longest)
+
+
+@lean_kernel
+def _time_of_adapters(batch: Batch, ranks: Ranks) -> float:
+    """Return the time that adapters add to an iteration [s]: of the rank with most."""
+    most = 0
+    for rank in range(batch.ranks):
+        most = max(most, ranks.adapters[rank])
+    return float(most * batch.adapter.each_s + batch.adapter.any_s) if most > 0 else 0.0
 
 
 @lean_kernel

@@ -88,7 +88,7 @@ def _waits_for_prompts(batch: Batch, requests: Requests, ranks: Ranks, state: Fl
         i = ranks.queue[0, index]
         if requests.sent[i] > state[VISIBLE]:
             break
-        tokens += requests.prompt[i] - requests.cached[i]
+        tokens += requests.prompt[i] - requests.cached[i] - requests.computed[i]
     return bool(0 < tokens < batch.intake.wait_tokens)
 
 

@@ -16,13 +16,16 @@ import numpy as np
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.passes.captured_graphs import Graph
-from fastflow.performance.serving.passes.step_time import Host, Intake, Pipeline, Servers
+from fastflow.performance.serving.passes.step_time import Adapter, Host, Intake, Pipeline, Servers, Swap
 from fastflow.performance.serving.requests.load import cached_tokens
 
 TOLERANCE = 1e-9
 """Tolerance of sums of tokens per pass, for rounding [tokens]."""
 
 NEVER = 1 << 62
+OUTPUT_WEIGHT = 2.0
+"""Weight of a token of an answer, where one of a prompt has 1: the cost function of Sheng et al., Fairness in
+Serving Large Language Models (OSDI 2024), section 3.1."""
 
 
 class Batch(NamedTuple):
@@ -43,6 +46,8 @@ class Batch(NamedTuple):
     intake: Intake
     graph: Graph
     draft_s: float
+    swap: Swap
+    adapter: Adapter
     pipeline: Pipeline
     is_closed: bool  # loop
 
@@ -53,16 +58,27 @@ class Requests(NamedTuple):
     isl: Ints
     osl: Ints
     priority: Floats  # less goes first, with a policy that reads it
+    client: Ints  # number of the client, among whom `fair_share` divides a rank
+    deadline: Floats  # for the first token, of `deadline` [s]
     cached: Ints  # tokens of the prompt in the cache already
     shared: Ints  # tokens of the prompt that running requests have in the cache too, where it starts
     prompt: Ints  # tokens to have in the cache before the next token, with those lost by preemption
     computed: Ints  # of these, since it was started
+    swapped: Ints  # of these, in the host's memory while it waits
     generated: Floats  # tokens of the answer when it last began to decode, or was preempted
     start_pass: Ints  # passes of its rank when it last began to decode
     sent: Floats  # [s]
     admitted: Floats  # [s]; negative: not yet, as `first` and `end`
     first: Floats  # [s]
     end: Floats  # [s]
+
+
+class Service(NamedTuple):
+    """What clients had of the attention ranks; (ranks, clients)."""
+
+    tokens: Floats  # prompts' tokens that started, and weighted ones of answers that ended
+    counter: Floats  # room for the policy that reads it
+    waits: Ints  # 1: the client had a request in the queue when the policy ended last
 
 
 class Ranks(NamedTuple):
@@ -85,6 +101,10 @@ class Ranks(NamedTuple):
     reserved: Ints  # (ranks,) tokens of started requests, at their ends
     saved: Ints  # (ranks,) tokens of started requests that are in the cache once for several of them
     ended: Ints  # (ranks, requests) those that ended with the last iteration
+    swapped: Ints  # (ranks,) tokens of preempted requests in the host's memory
+    swap_s: Floats  # (ranks,) time of swaps and loads that the next iteration waits for [s]
+    adapters: Ints  # (ranks,) adapters, or models, of started requests
+    service: Service
 
 
 @kernel
@@ -128,6 +148,8 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
             servers.graph.launch_s[point],
         ),
         draft_s=servers.draft_s[point],
+        swap=Swap(servers.swap.tokens[point] // slots, servers.swap.token_s[point]),
+        adapter=Adapter(servers.adapter.each_s[point], servers.adapter.any_s[point]),
         pipeline=Pipeline(
             servers.pipeline.in_flight[point], servers.pipeline.widest[point], servers.pipeline.last[point]
         ),
@@ -146,10 +168,13 @@ def requests_of(isl: Ints, osl: Ints, sent: Floats, prefix: float) -> Requests:
         isl=isl.copy(),
         osl=osl.copy(),
         priority=np.zeros(count),
+        client=np.zeros(count, dtype=np.int64),
+        deadline=np.zeros(count),
         cached=cached,
         shared=np.zeros(count, dtype=np.int64),
         prompt=isl.copy(),
         computed=np.zeros(count, dtype=np.int64),
+        swapped=np.zeros(count, dtype=np.int64),
         generated=np.zeros(count),
         start_pass=np.zeros(count, dtype=np.int64),
         sent=sent.copy(),
@@ -182,6 +207,10 @@ def ranks_of(ranks: int, requests: int, most: int) -> Ranks:
         reserved=np.zeros(ranks, dtype=np.int64),
         saved=np.zeros(ranks, dtype=np.int64),
         ended=np.empty((ranks, size), dtype=np.int64),
+        swapped=np.zeros(ranks, dtype=np.int64),
+        swap_s=np.zeros(ranks),
+        adapters=np.zeros(ranks, dtype=np.int64),
+        service=Service(np.zeros((ranks, 1)), np.zeros((ranks, 1)), np.zeros((ranks, 1), dtype=np.int64)),
     )
 
 
@@ -361,6 +390,7 @@ def _end(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now: float) 
                 requests.isl[i] + requests.generated[i] - batch.per_pass * requests.start_pass[i]
             )
             ranks.reserved[rank] -= requests.isl[i] + requests.osl[i]
+            ranks.service.tokens[rank, requests.client[i]] += OUTPUT_WEIGHT * requests.osl[i]
             continue
         next_end = min(next_end, end_pass)
         if kept < index:

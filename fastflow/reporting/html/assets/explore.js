@@ -1,30 +1,8 @@
 // The linked charts: what is chosen in one of them is seen in all.
 
-const byId = (id) => document.getElementById(id);
-const embed = (element, what, renderer = "svg") => vegaEmbed(element, what, { mode: "vega", actions: false, renderer, tooltip: false });
 const JITTER = 0.22; // of points with the same choice, to either side
 const MOST_PANELS = 12;
 const BINS = 36;
-
-function spansMuch(values) {
-  let least = Infinity, most = -Infinity;
-  for (const value of values) {
-    if (Number.isNaN(value)) continue;
-    least = Math.min(least, value);
-    most = Math.max(most, value);
-  }
-  return least > 0 && most > 30 * least;
-}
-
-function extent(values, isLog) {
-  let least = Infinity, most = -Infinity;
-  for (const value of values) {
-    if (Number.isNaN(value) || (isLog && !(value > 0))) continue;
-    least = Math.min(least, value);
-    most = Math.max(most, value);
-  }
-  return [least, most];
-}
 
 // A side of a chart: the scale of a column, and the place of every row on it (NaN for none). Choices run
 // downwards where the side is an upright one.
@@ -140,40 +118,11 @@ class Explorer {
   }
 }
 
-// The tooltip of all charts. what: returns the text of an item's datum, "" for none.
-function explainOn(view, what) {
-  const tip = byId("tip");
-  view.addEventListener("mousemove", (event, item) => {
-    const text = item && item.datum ? what(item.datum) : "";
-    tip.hidden = !text;
-    if (!text) return;
-    tip.textContent = text;
-    const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
-    tip.style.left = `${Math.max(left, 4)}px`;
-    tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
-  });
-  view.addEventListener("mouseout", () => (tip.hidden = true));
-}
-
 // Wipe what is drawn of a brush. Where that leaves a choice, the chart is told to keep it.
 function wipe(chart, view) {
   if (!view.signal("brush")) return;
   if (view.signal("box")) chart.silent++;
   view.signal("cleared", Math.random()).runAsync();
-}
-
-// Follow a signal, at most once a frame.
-function follow(view, signal, then) {
-  let next, waits = false;
-  view.addSignalListener(signal, (_, value) => {
-    next = value;
-    if (waits) return;
-    waits = true;
-    requestAnimationFrame(() => {
-      waits = false;
-      then(next);
-    });
-  });
 }
 
 class Scatter {

@@ -1,11 +1,5 @@
 // The points of the page, read from its data.
 
-async function unpacked(id) {
-  const text = atob(document.getElementById(id).textContent), bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
-}
-
 const KINDS = { f4: Float32Array, i4: Int32Array, u2: Uint16Array, u1: Uint8Array };
 const MOST_LEVELS = 40; // of a column that is taken as a choice
 

@@ -42,7 +42,7 @@ function brushSignals(hasY) {
   const y = hasY ? "clamp(down[1], 0, height), clamp(y(), 0, height)" : "0, height";
   return [
     { name: "down", value: null, on: [{ events: "pointerdown", update: "xy()" }] },
-    { name: "brush", value: null, on: [{ events: end, update: `[clamp(down[0], 0, width), clamp(x(), 0, width), ${y}]` }, { events: "dblclick", update: "null" }, { events: { signal: "cleared" }, update: "null" }] },
+    { name: "brush", value: null, on: [{ events: end, update: `[clamp(down[0], 0, width), clamp(x(), 0, width), ${y}]` }, { events: "dblclick", update: "null" }, { events: { signal: "cleared" }, update: "null", force: true }] },
     { name: "cleared", value: 0 },
     { name: "box", update: `brush && (abs(brush[1] - brush[0]) > 3) ? [invert('x', min(brush[0], brush[1])), invert('x', max(brush[0], brush[1])), ${hasY ? "invert('y', max(brush[2], brush[3])), invert('y', min(brush[2], brush[3]))" : "0, 0"}] : null` },
   ];

@@ -30,7 +30,7 @@ from tests.support.servers import LOAD, PLAIN, loads, realistic, servers
 def pools(first, second, counts, transfer, streams=False):
     return Pools(
         servers(first), servers(second), np.array([counts[0]]), np.array([counts[1]]),
-        np.array([transfer[0]]), np.array([transfer[1]]), np.array([streams]),
+        *(np.array([value]) for value in transfer), np.array([streams]),
     )  # fmt: skip
 
 
@@ -83,7 +83,10 @@ def test_simulation_agrees_with_its_definition(seed):
     for server in two:
         server["slots"] = int(random.integers(1, 3))
         server["per_pass"] = float(random.choice([1.0, 1.5, 1.75]))  # contexts are exact in any order
-    transfer = float(random.choice([0.0, 1e-2 * random.random()])), float(random.choice([0.0, 1e-4]))
+    transfer = (
+        float(random.choice([0.0, 1e-2 * random.random()])), float(random.choice([0.0, 1e-4])),
+        int(random.choice([1, 1, 2, 30])),
+    )  # fmt: skip
     counts = random.integers(1, 4, 2).tolist()
     check(times, two, counts, transfer, random_load(random), bool(random.integers(2)), (1e-13, -1e-13))
 
@@ -93,7 +96,7 @@ def test_full_servers_of_decode_hold_prefill_up(capacity):
     times = realistic()
     first, second = {"capacity": capacity, "budget": 2048}, {"capacity": 8200}
     load_ = {"concurrency": 16, "requests": 32, "osl": 60.0}
-    requests = check((times, times), (first, second), (1, 1), (1e-3, 1e-6), load_)
+    requests = check((times, times), (first, second), (1, 1), (1e-3, 1e-6, 1), load_)
     assert any(request.placed > request.first for request in requests)
 
 
@@ -111,7 +114,7 @@ def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
             "rate": 0.0 if is_closed else 10.0 ** random.uniform(-1.0, 0.5),
             "requests": 10 * at_once if is_closed else 300,
         }  # fmt: skip
-        arguments = pools(first, second, random.choice([1, 2, 4], 2), (1e-3, 1e-6)), loads(load_)
+        arguments = pools(first, second, random.choice([1, 2, 4], 2), (1e-3, 1e-6, 1)), loads(load_)
         want, got = (
             simulate_disaggregated(times, times, *arguments),
             steady_disaggregated(times, times, *arguments),
@@ -136,8 +139,10 @@ def test_where_it_says_so_the_analytic_form_is_near_the_simulation():
 def test_the_analytic_form_refuses_overloads():
     times = realistic()
     many = loads({"concurrency": 0, "rate": 1000.0})
-    assert steady_disaggregated(times, times, pools({}, {}, (1, 1), (0.0, 0.0)), many).refused[0] == TOO_MANY
-    long = pools({"capacity": 1000}, {}, (1, 1), (0.0, 0.0))
+    assert (
+        steady_disaggregated(times, times, pools({}, {}, (1, 1), (0.0, 0.0, 1)), many).refused[0] == TOO_MANY
+    )
+    long = pools({"capacity": 1000}, {}, (1, 1), (0.0, 0.0, 1))
     assert steady_disaggregated(times, times, long, loads({})).refused[0] == TOO_LONG
 
 
@@ -199,3 +204,15 @@ def test_another_chip_may_prefill():
     assert named["ttft_s"][0] == same
     with pytest.raises(fastflow.InputError, match=r"serve\.prefill\.chip=h101 .* expected one of a10, a100"):
         fastflow.evaluate(*POINT, "serve.prefill.devices=4", "serve.prefill.chip=h101")
+
+
+def test_layers_are_sent_while_the_next_ones_are_computed():
+    """What is left of a transfer is its last layer, or what the link takes longer than the prompt."""
+    columns = ("serve.prefill.devices=4", "serve.concurrency=4", "serve.layerwise_transfer=false,true")
+    for bandwidth in (20, 2):
+        frame = fastflow.evaluate(*POINT, *columns, f"serve.bandwidth={bandwidth} GB/s")
+        whole, layers = frame["transfer_s"].to_numpy()
+        last = 512 * frame["kv_token_B"][0] / (bandwidth * 1e9) / 80
+        assert last < layers < whole
+        assert frame["simulated"][1]
+        assert frame["ttft_s"][1] < frame["ttft_s"][0]

@@ -12,6 +12,7 @@ from fastflow.core.errors import InputError
 from fastflow.performance.serving.fleet import simulate, state
 from fastflow.performance.serving.fleet.timeline import MAX_SAMPLES
 from fastflow.performance.serving.predict import run_fleet_of
+from fastflow.physics.workload.request_trace import read_trace
 from tests.conftest import columns_of
 from tests.support.fleets import of_package, random_fleet
 
@@ -187,6 +188,36 @@ def test_classes_have_latencies_of_their_own(cli, tmp_path):
     code, out, _ = cli(sweep, *alone, f"output={tmp_path / 'data'}")
     assert code == 0
     assert any(line.startswith("Classes of service") for line in out)
+
+
+@pytest.mark.parametrize("keys", [FLEET, (*SERVER, "serve=disaggregated", "serve.prefill.devices=2")])
+def test_sessions_and_their_turns_have_results_of_their_own(compose, trace, keys):
+    keys = (*keys, f"serve.trace={trace}", "router=session_sticky", "serve.slo.ttft='80 ms'")
+    frame, run = fastflow.evaluate(*keys), run_fleet_of(columns_of([compose(*keys)]))
+    row, file, results = frame.iloc[0], read_trace(trace), run.requests
+    turns = json.loads(row["turns"])
+    assert [of["requests"] for of in turns.values()] == [60, 60, 120]
+    assert list(turns) == ["1", "2", "3-5"]
+    assert sum(of["goodput_per_s"] for of in turns.values()) == pytest.approx(row["goodput_per_s"], **EXACT)
+    first = file.turn == 0
+    assert turns["1"]["ttft_p50_s"] == pytest.approx(np.percentile(results.ttft_s[first], 50), **EXACT)
+    assert np.mean(results.ttft_s) == pytest.approx(row["ttft_s"], **EXACT)
+    assert np.mean(results.e2e_s) == pytest.approx(row["e2e_s"], **EXACT)
+    assert np.nanmean(results.tpot_s) == pytest.approx(row["tpot_s"], **EXACT)
+    assert row["later_turns_hit_rate"] > row["prefix_hit_rate"] > turns["1"]["prefix_hit_rate"]
+    assert row["sessions"] == 60.0
+    lasts = [results.ended.end[file.session == i].max() for i in range(60)]
+    lasts = np.array(lasts) - results.ended.sent[first]
+    host = results.e2e_s[0] - results.ended.end[0] + results.ended.sent[0]
+    assert row["session_p99_s"] == pytest.approx(np.percentile(lasts + host, 99), **EXACT)
+    assert row["session_wait_p50_s"] < row["session_p50_s"]
+    assert row["session_wait_p99_s"] < row["session_p99_s"]
+
+
+def test_a_trace_without_sessions_has_none_of_their_results(tmp_path):
+    row = fastflow.evaluate(*FLEET, f"serve.trace={singles(tmp_path, 20)}").iloc[0]
+    for name in ("sessions", "session_p50_s", "session_wait_p99_s", "later_turns_hit_rate", "turns"):
+        assert row[name] is None or row[name] != row[name] or row[name] == "", name
 
 
 def test_keys_without_effect_are_named(trace):

@@ -17,7 +17,7 @@ from fastflow.schema.routing import ROUTERS, Router
 from fastflow.schema.scheduling import POLICIES
 from tests.naive import routing
 from tests.naive.prefix_cache import PER_FLEET, PER_RANK, PER_SERVER
-from tests.naive.serving import compose, priority
+from tests.naive.serving import compose, deadline, fair_share, priority
 from tests.performance.serving.simulator.test_run import random_server, random_times
 from tests.support.checks import cases, near
 from tests.support.fleets import (
@@ -80,10 +80,11 @@ def test_a_router_that_leaves_the_fleet_is_one_line(monkeypatch):
         of_package(fleet | {"router": fleet["router"] | {"name": "lost"}})
 
 
+@pytest.mark.parametrize("definition", [priority, deadline, fair_share])
 @cases(40)
-@given(st.integers(0, 2**32))
-def test_a_policy_agrees_with_its_definition(seed):
-    check(random_fleet(np.random.default_rng(seed)), POLICIES["priority"], priority)
+@given(seed=st.integers(0, 2**32))
+def test_a_policy_agrees_with_its_definition(definition, seed):
+    check(random_fleet(np.random.default_rng(seed)), POLICIES[definition.__name__], definition)
 
 
 def test_the_draws_have_what_can_happen():

@@ -54,6 +54,10 @@ def random_server(random, ranks):
         }
         | random_stages(random)
         | random_intake(random)
+        | {
+            "swap_tokens": int(random.choice([0, 0, 60, 1000])),
+            "swap_token_s": float(random.choice([0.0, 1e-4 * random.random()])),
+        }
     )
 
 

@@ -71,7 +71,7 @@ def fill_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now:
             else:
                 break
         if is_new:
-            _start(requests, ranks, rank)
+            _start(batch, requests, ranks, rank)
         ranks.chunk[rank, index] = chunk
         ranks.chunks[rank] += 1
         left -= chunk
@@ -79,8 +79,8 @@ def fill_prompts(batch: Batch, requests: Requests, ranks: Ranks, rank: int, now:
 
 
 @lean_kernel
-def _start(requests: Requests, ranks: Ranks, rank: int) -> None:
-    """Start the next request of a queue."""
+def _start(batch: Batch, requests: Requests, ranks: Ranks, rank: int) -> None:
+    """Start the next request of a queue; what is in the host's memory is read."""
     i = ranks.queue[rank, ranks.head[rank]]
     ranks.head[rank] += 1
     ranks.running[rank, ranks.started[rank]] = i
@@ -89,3 +89,9 @@ def _start(requests: Requests, ranks: Ranks, rank: int) -> None:
     ranks.prompts[rank] += requests.prompt[i]
     ranks.reserved[rank] += requests.isl[i] + requests.osl[i]
     ranks.saved[rank] += requests.shared[i]
+    left = requests.prompt[i] - requests.cached[i] - requests.computed[i]
+    ranks.service.tokens[rank, requests.client[i]] += left
+    if requests.swapped[i] > 0:
+        ranks.swap_s[rank] += requests.computed[i] * batch.swap.token_s
+        ranks.swapped[rank] -= requests.swapped[i]
+        requests.swapped[i] = 0

@@ -1,0 +1,1 @@
+"""Attention on devices of its own: layouts, the pipeline of micro-batches, transfers, tables, memory."""
