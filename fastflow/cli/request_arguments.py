@@ -12,8 +12,9 @@ import yaml
 
 from fastflow.cli.argparse_commands import Parser, exit_code
 from fastflow.cli.command import Command
-from fastflow.config.messages import COMMAND_LINE, suggestion
+from fastflow.config.messages import COMMAND_LINE, one_of, suggestion
 from fastflow.config.model_inputs import Scalar, convert_to
+from fastflow.config.request_presets import NO_PRESET, PRESET, presets, read_preset
 from fastflow.core.errors import InputError
 from fastflow.core.version import version
 from fastflow.schema.requests import DEFAULTS, GENERATED
@@ -30,15 +31,17 @@ examples:
   python -m fastflow.requests output=chats.csv sessions=1000 rate='2 1/s' turns=5 shared_prefix=1000
   python -m fastflow.requests output=day.csv sessions=100000 rate='1.2 1/s' peak_to_mean=1.8
   python -m fastflow.requests output=agents.csv turns=20 tool_share=0.9 tool_time='3 s' isl=300 osl=150
+  python -m fastflow.requests output=azure.csv preset=azure_code rate='20 1/s'
 """
 
 
 def _parser() -> argparse.ArgumentParser:
     keys = [f"  {column.name}={DEFAULTS[column.name]}".ljust(24) + column.meaning for column in GENERATED]
+    names = [f"  {PRESET}={name}".ljust(28) + about for name, about in presets().items()]
     parser = Parser(
         prog="python -m fastflow.requests",
         description=_ABOUT,
-        epilog="\n".join(["keys and their defaults:", *keys, "", _EXAMPLES]),
+        epilog="\n".join(["keys and their defaults:", *keys, "", "presets, which set keys:", *names, "", _EXAMPLES]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -63,8 +66,10 @@ def _run(command: Command, arguments: Sequence[str] | None) -> int:
         raise InputError(
             OUTPUT, path or "nothing", f"a file whose name ends in {' or '.join(ENDINGS)}", COMMAND_LINE
         )
-    values = {name: _convert(name, texts.get(name, DEFAULTS[name])) for name in _COLUMNS}
-    command.module().run(path, values)
+    preset = read_preset(texts.pop(PRESET)) if PRESET in texts else NO_PRESET
+    given = {**DEFAULTS, **preset.values, **texts}
+    values = {name: _convert(name, given[name]) for name in _COLUMNS}
+    command.module().run(path, values, preset.published)
     return 0
 
 
@@ -75,9 +80,9 @@ def _values(keys: Sequence[str]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(text, "", "KEY=VALUE", COMMAND_LINE)
-        if key != OUTPUT and key not in _COLUMNS:
-            hint = suggestion(key, [OUTPUT, *_COLUMNS])
-            raise InputError(key, value, f"one of {', '.join((OUTPUT, *_COLUMNS))}{hint}", COMMAND_LINE)
+        known = (OUTPUT, PRESET, *_COLUMNS)
+        if key not in known:
+            raise InputError(key, value, one_of(known) + suggestion(key, known), COMMAND_LINE)
         if key in values:
             raise InputError(key, value, f"one value; {values[key]} is given too", COMMAND_LINE)
         values[key] = value

@@ -17,6 +17,8 @@ GENERATED: tuple[Column, ...] = (
     Column("peak_hour", "float", "", "hour of the highest rate", 0.0, 24.0),
     Column("isl", "float", "", "new tokens of a turn, on average", 1.0, 1e9),
     Column("osl", "float", "", "tokens of an answer, on average", 1.0, 1e9),
+    nonnegative("isl_median", "", "median of isl, instead of sigma; 0: sigma says it"),
+    nonnegative("osl_median", "", "median of osl, instead of sigma; 0: sigma says it"),
     nonnegative(
         "sigma", "", "standard deviation of the logarithm of both lengths (log-normal); 0: all are equal"
     ),
@@ -30,7 +32,7 @@ GENERATED: tuple[Column, ...] = (
 )
 DEFAULTS: dict[str, str | int | float] = {
     "sessions": 1000, "rate": "1 1/s", "burstiness": 1, "peak_to_mean": 1, "peak_hour": 14, "isl": 512,
-    "osl": 256, "sigma": 0.7, "turns": 1, "think_time": "10 s", "tool_share": 0, "tool_time": "2 s",
+    "osl": 256, "isl_median": 0, "osl_median": 0, "sigma": 0.7, "turns": 1, "think_time": "10 s", "tool_share": 0, "tool_time": "2 s",
     "shared_prefix": 0, "max_context": 0, "seed": 0,
 }  # fmt: skip
 """Values of keys that a command line does not have."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import cos, log, pi
+from math import cos, log, pi, sqrt
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -85,6 +85,15 @@ class Lognormal(NamedTuple):
         _check_range(self.least, self.most)
         tokens = random.lognormal(log(self.mean) - self.sigma**2 / 2, self.sigma, count)
         return np.clip(np.rint(tokens), self.least, self.most).astype(np.int64)
+
+
+def sigma_of(mean: float, median: float) -> float:
+    """Return the sigma of a log-normal distribution with this mean and median.
+
+    The mean is exp(sigma^2 / 2) times the median. Raises ValueError for a median above the mean.
+    """
+    _check(0 < median <= mean, "a median above 0 and up to the mean", median)
+    return sqrt(2.0 * log(mean / median))
 
 
 class Uniform(NamedTuple):
