@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastflow.core.field import Column, count, nonnegative, positive, text
 
-NO_SERVING = "none"
-MODES = (NO_SERVING, "prefill", "decode", "continuous", "disaggregated")
+NO_SERVING, ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = MODES = (
+    "none", "prefill", "decode", "continuous", "disaggregated",
+)  # fmt: skip
 TIERS = {"host": "the host's memory", "flash": "local drives", "remote": "a store on the network"}
 """Tiers of memory below the devices' own, from the first one, and what they are."""
 AUTOSCALE = {

@@ -22,7 +22,6 @@ from fastflow.engine.grid.grid import Grid, Share, Unset
 from fastflow.engine.grid.unset import max_trials, num_sampled
 from fastflow.performance.serving import is_serving
 from fastflow.performance.serving.requests.lengths import arrivals_of_files, file_key
-from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED
 from fastflow.physics.hardware.packages import DEVICES
 from fastflow.physics.parallelism.bounds import KEY as WITHIN
 from fastflow.physics.parallelism.candidates import CHOSEN, STRATEGY
@@ -32,6 +31,7 @@ from fastflow.physics.workload.precision import OPERAND
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.schema import find_input
 from fastflow.schema.results import BETWEEN, NO_EFFECT
+from fastflow.schema.serving import CONTINUOUS, DISAGGREGATED
 
 COLUMN = NO_EFFECT.name
 UNSET = "as without it"

@@ -41,15 +41,7 @@ from fastflow.performance.serving.requests.lengths import (
     with_lengths,
 )
 from fastflow.performance.serving.results import phases_of
-from fastflow.performance.serving.scenario import (
-    CONTINUOUS,
-    DISAGGREGATED,
-    ONE_DECODE,
-    ONE_PREFILL,
-    ServingScenario,
-    build_scenario,
-    select_points,
-)
+from fastflow.performance.serving.scenario import ServingScenario, build_scenario, select_points
 from fastflow.performance.serving.slo import slo_violations, with_compared
 from fastflow.performance.serving.weight_tiers import invalid_offload
 from fastflow.physics.hardware.chip import Chip, generate
@@ -60,6 +52,7 @@ from fastflow.physics.workload.models.transformer.encoder.vision import has_towe
 from fastflow.physics.workload.request_lengths import KEY as LENGTHS
 from fastflow.schema.scheduling import ANALYTIC
 from fastflow.schema.scheduling import KEY as POLICY
+from fastflow.schema.serving import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 
 
 class ServingResult(NamedTuple):

@@ -24,18 +24,12 @@ from fastflow.performance.serving.method import predict_requests, without_refuse
 from fastflow.performance.serving.overload import OVERLOAD, overload
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LARGE, TOO_LONG
-from fastflow.performance.serving.scenario import (
-    CONTINUOUS,
-    DISAGGREGATED,
-    ONE_DECODE,
-    ONE_PREFILL,
-    ServingScenario,
-    select_points,
-)
+from fastflow.performance.serving.scenario import ServingScenario, select_points
 from fastflow.performance.serving.simulator.by_policy import simulate_each
 from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.schema.scheduling import KEY as POLICY
+from fastflow.schema.serving import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 
 HOST = "host"
 STATIONARY = "stationary"

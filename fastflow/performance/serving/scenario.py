@@ -17,23 +17,26 @@ from fastflow.performance.serving.attention_pool.devices import (
 )
 from fastflow.performance.serving.attention_pool.memory import OtherDevices, no_other_devices
 from fastflow.performance.serving.attention_pool.tables import Pooled, Side, with_attention_pool
-from fastflow.performance.serving.drafting import drafting_s
-from fastflow.performance.serving.host_launches import eager_s, graphs_of
+from fastflow.performance.serving.batching import (
+    ServerPoints,
+    balancing_pass_s,
+    demand_of,
+    servers_of,
+    swaps_of,
+)
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
 from fastflow.performance.serving.kv_cache import Cache, Room
 from fastflow.performance.serving.layout import ServerLayouts
 from fastflow.performance.serving.overlap.tables import with_overlap
-from fastflow.performance.serving.passes.interpolate import interpolate_at
 from fastflow.performance.serving.passes.parts import Axes, Passes, axes_of
-from fastflow.performance.serving.passes.step_time import Adapters, Hosts, Intakes, Pipelines, Servers, Swaps
+from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.tabulate import passes_of
-from fastflow.performance.serving.pipeline_stages import Stages, stages_of
-from fastflow.performance.serving.policy import mixes_of
+from fastflow.performance.serving.pipeline_stages import stages_of
 from fastflow.performance.serving.requests.lengths import (
     REQUESTS,
     LongestLengths,
     arrivals_of_files,
-    file_key,
+    longest_lengths,
     longest_of,
     num_known_requests,
 )
@@ -42,7 +45,6 @@ from fastflow.performance.serving.slo import PERCENTILE
 from fastflow.performance.serving.streamed_weights import with_lower_tiers
 from fastflow.performance.serving.two_batches import with_two_batches
 from fastflow.performance.serving.weight_tiers import (
-    Demand,
     Weights,
     local_experts,
     offloads,
@@ -50,14 +52,11 @@ from fastflow.performance.serving.weight_tiers import (
 )
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
-from fastflow.physics.workload.models.transformer.serving_pass import DECODE, HEAD_PART, PREFILL, TOKENS_PART
 from fastflow.schema.servers import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, REDUNDANT
+from fastflow.schema.serving import DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 
-ONE_PREFILL, ONE_DECODE, CONTINUOUS, DISAGGREGATED = "prefill", "decode", "continuous", "disaggregated"
 OTHER_SECTIONS = ("serve.", "server.", "router.", VISION)
 """Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
-MAX_SWAPPED = 1e12
-"""Most tokens of the memory for swapped caches."""
 PASS_KEYS = (
     "server.all_reduce_backend", "server.moe_alignment", "serve.sampling", "server.sampler", MOE_BACKEND,
     MOE_LIBRARY, BESIDE_TOKENS, REDUNDANT,
@@ -105,7 +104,7 @@ class ServingScenario(NamedTuple):
     @property
     def longest_lengths(self) -> LongestLengths:
         """The longest lengths of requests, of a file or uniform [tokens]."""
-        return _longest_lengths(self.inputs, self.loads.relative_range)
+        return longest_lengths(self.inputs, self.loads.relative_range)
 
     @property
     def longest_request_cache(self) -> Floats:
@@ -130,14 +129,6 @@ class ServingScenario(NamedTuple):
         return self.isl + self.osl / 2.0
 
 
-def _longest_lengths(inputs: Inputs, relative_range: Floats) -> LongestLengths:
-    """Return the longest lengths of requests, of a file or uniform [tokens]."""
-    lengths = longest_of(inputs)
-    if file_key(inputs):
-        return lengths
-    return LongestLengths(*(mean / (1.0 - 0.5 * relative_range) for mean in lengths))
-
-
 def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = False) -> ServingScenario:
     """Tabulate the passes of points and read their loads; inputs: of the model, `serve` and `server`.
 
@@ -154,15 +145,15 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     passes, server, power, memory = _with_pool(inputs, layouts, others, passes, server)
     passes, server, encoder = _with_towers(inputs, layouts, passes, server, prefills)
     load = _loads(inputs, layouts, isl, osl)
-    points = _Points(inputs, layouts, passes, server, load.per_server, prefills)
-    stages = stages_of(inputs, layouts, _balancing_pass_s(points))
+    points = ServerPoints(inputs, layouts, passes, server, load.per_server, prefills)
+    stages = stages_of(inputs, layouts, balancing_pass_s(points))
     capacity = passes.chip.dram.capacity[server]
     model = Weights(
         layouts, stages, passes.weights[server], passes.expert_weights[server],
         local_experts(inputs, layouts), capacity, isl + osl, encoder.weights,
     )  # fmt: skip
     if offloads(inputs).any():
-        lower = weights_in_tiers(inputs, model, _demand(points))
+        lower = weights_in_tiers(inputs, model, demand_of(points))
         room, cache = model.room(inputs, lower)
         passes, server = with_lower_tiers(inputs, model, passes, server, lower)
         points = points._replace(passes=passes, server=server)
@@ -171,8 +162,8 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     token_bytes = cache.of(isl + osl) / (isl + osl)  # of the whole request, a state of its own among them
     tokens = np.floor(np.maximum(room.caches, 0.0) / token_bytes).astype(np.int64)
     adapters = served_adapters(inputs, layouts, passes, server, room.weights)
-    servers = _servers(points, tokens, stages)._replace(
-        swap=_swaps(inputs, token_bytes), adapter=adapters.time
+    servers = servers_of(points, tokens, stages)._replace(
+        swap=swaps_of(inputs, token_bytes), adapter=adapters.time
     )
     return ServingScenario(
         inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
@@ -304,145 +295,3 @@ def _loads(inputs: Inputs, layouts: ServerLayouts, isl: Floats, osl: Floats) -> 
         percentile=inputs[PERCENTILE],
     )  # fmt: skip
     return _Load(active, loads, np.maximum(total, 1))
-
-
-class _Points(NamedTuple):
-    """Points before their memory is known; (points,)."""
-
-    inputs: Inputs
-    layouts: ServerLayouts
-    passes: Passes
-    server: Ints
-    loads: Loads
-    prefills: bool  # whether servers only prefill
-
-    def read(self, part: str, *sizes: Floats) -> Floats:
-        """Return the time of a part of a pass, by parts of the model [s], (points, parts)."""
-        axes = self.passes.axes.of(part)
-        return interpolate_at(self.passes.parts[part].of_model, axes, self.server, sizes)
-
-
-def _balancing_pass_s(points: _Points) -> Floats:
-    """Return the time of the pass that stages are balanced for, by parts of the model [s].
-
-    A pass over a prompt where servers only prefill, else a decode pass at the concurrency of the load;
-    (points, parts).
-    """
-    inputs, layouts = points.inputs, points.layouts
-    if not (layouts.slots > 1).any():
-        return np.zeros((layouts.slots.size, points.passes.weights.shape[1]))
-    loads = points.loads
-    prompt = np.minimum(loads.isl, inputs["server.max_num_batched_tokens"])
-    prompts = _pass_s(points, prompt, np.ones(prompt.size), PREFILL, prompt, np.zeros(prompt.size))
-    rank_requests = np.minimum(
-        np.maximum(_concurrency(points) / (layouts.ranks * layouts.slots), 1.0), inputs["server.max_num_seqs"]
-    )
-    rows, context = rank_requests * (inputs["serve.num_speculative_tokens"] + 1), loads.isl + loads.osl / 2.0
-    decode = _pass_s(points, rows, rows, DECODE, rank_requests, context)
-    part_s = np.where(((inputs["serve.mode"] == ONE_PREFILL) | points.prefills)[:, None], prompts, decode)
-    return np.where(np.isfinite(part_s), part_s, 0.0)
-
-
-def _pass_s(points: _Points, tokens: Floats, rows: Floats, core: str, *sizes: Floats) -> Floats:
-    """Return the time of passes, by parts of the model [s]; core: part of attention, at some sizes."""
-    return points.read(TOKENS_PART, tokens) + points.read(HEAD_PART, rows) + points.read(core, *sizes)
-
-
-def _concurrency(points: _Points) -> Floats:
-    """Return the requests that a server has at a time, (points,).
-
-    In an open loop, as many as arrive while a single request is served (Little's law).
-    """
-    loads, inputs, passes, layouts = points.loads, points.inputs, points.passes, points.layouts
-    single = np.ones(loads.isl.size)
-    single_pass_s = sum(
-        interpolate_at(table, axes, points.server, sizes) for table, axes, sizes in (
-            (passes.times.shared, (passes.times.tokens,), (single,)),
-            (passes.times.head, (passes.times.tokens,), (single,)),
-            (passes.times.decode, (passes.times.requests, passes.times.context), (single, loads.isl)),
-        )
-    )  # fmt: skip
-    per_pass = np.where(
-        inputs["serve.num_speculative_tokens"] > 0, inputs["serve.mean_acceptance_length"], 1.0
-    )
-    with np.errstate(over="ignore", invalid="ignore"):  # of rates that no server carries
-        open_loop = loads.rate * (single_pass_s + inputs["server.step_overhead"]) * loads.osl / per_pass
-    requests = np.where(loads.concurrency > 0, 1.0 * loads.concurrency, open_loop)
-    requests = np.clip(np.where(np.isnan(requests), 1.0, requests), 1.0, np.maximum(loads.requests, 1))
-    is_pass = inputs["serve.mode"] == ONE_DECODE
-    return np.where(is_pass, np.maximum(inputs["serve.batch"] / layouts.replicas, 1.0), requests)
-
-
-def _demand(points: _Points) -> Demand:
-    """Return the caches without which servers serve nothing: of a pass, or of the longest request."""
-    inputs, layouts, loads = points.inputs, points.layouts, points.loads
-    mode, mean = inputs["serve.mode"], loads.isl + loads.osl
-    of_pass = -(-inputs["serve.batch"] // (layouts.ranks * layouts.replicas))
-    context = np.where(inputs["serve.context"] > 0, inputs["serve.context"], loads.isl + loads.osl / 2.0)
-    # a server counts whole tokens of the mean request, and batches in flight share the cache
-    longest = np.ceil(_longest_lengths(inputs, loads.relative_range).both) + 1.0
-    decoded = -(-of_pass // layouts.slots) * layouts.slots
-    return Demand(
-        requests=np.select(
-            [mode == ONE_PREFILL, mode == ONE_DECODE],
-            [1.0 * of_pass, 1.0 * decoded],
-            longest * layouts.slots / mean,
-        ),
-        tokens=np.select([mode == ONE_PREFILL, mode == ONE_DECODE], [loads.isl, context], mean),
-    )
-
-
-def _intakes(inputs: Inputs) -> Intakes:
-    """Return how requests get into iterations."""
-    budget = inputs["server.max_num_batched_tokens"]
-    return Intakes(
-        ahead=inputs["server.schedule_ahead"],
-        interval=inputs["server.scheduler_recv_interval"],
-        balances=inputs["server.attention_dp_balance"],
-        timeout=inputs["server.attention_dp_timeout_iters"],
-        wait_iterations=inputs["server.batch_wait_timeout_iters"],
-        wait_tokens=inputs["server.batch_wait_max_tokens_ratio"] * budget,
-        round_trip_s=inputs["server.request_overhead"],
-    )
-
-
-def _swaps(inputs: Inputs, token_bytes: Floats) -> Swaps:
-    """Return the memory of hosts for caches of preempted requests; token_bytes: of a device [B]."""
-    space, bandwidth = inputs["server.swap_space"], inputs["serve.tiers.host.bandwidth"]
-    tokens = np.floor(np.minimum(space / token_bytes, MAX_SWAPPED)).astype(np.int64)
-    return Swaps(tokens, token_bytes / bandwidth)
-
-
-def _servers(points: _Points, capacity: Ints, stages: Stages) -> Servers:
-    """Return the batching of servers."""
-    inputs, layouts, server = points.inputs, points.layouts, points.server
-    at_once = _concurrency(points) if (layouts.slots > 1).any() else np.ones(server.size)
-    at_once = np.where(points.prefills, layouts.slots, at_once)  # one prompt follows another
-    limit = np.where(inputs["serve.batch"] > 0, -(-inputs["serve.batch"] // layouts.ranks), capacity)
-    return Servers(
-        times=server,
-        ranks=layouts.ranks,
-        slots=layouts.slots,
-        host=Hosts(
-            inputs["server.step_overhead"],
-            inputs["server.step_overhead_per_request"],
-            eager_s(inputs, points.passes, server),
-            inputs["server.first_use_time"],
-        ),
-        intake=_intakes(inputs),
-        graph=graphs_of(inputs, points.passes, server),
-        budget=inputs["server.max_num_batched_tokens"],
-        most=np.maximum(np.minimum(inputs["server.max_num_seqs"], limit), 1),
-        capacity=capacity,
-        mixes=mixes_of(inputs),
-        chunks=inputs["server.chunked_prefill"],
-        reserves=inputs["server.guaranteed_no_evict"],
-        per_pass=np.where(
-            inputs["serve.num_speculative_tokens"] > 0, inputs["serve.mean_acceptance_length"], 1.0
-        ),
-        queries=inputs["serve.num_speculative_tokens"] + 1,
-        draft_s=drafting_s(inputs, points.passes, server),
-        swap=Swaps(np.zeros(server.size, dtype=np.int64), np.zeros(server.size)),
-        adapter=Adapters(*np.zeros((2, server.size))),
-        pipeline=Pipelines(np.minimum(layouts.slots, at_once), stages.widest, stages.last),
-    )

@@ -14,7 +14,6 @@ from fastflow.core.reasons.codes import Code
 from fastflow.core.tables import Inputs
 from fastflow.performance.serving.requests.lengths import REQUESTS, arrivals_of_files, file_key, read_requests
 from fastflow.performance.serving.requests.load import longest
-from fastflow.performance.serving.scenario import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 from fastflow.performance.serving.slo import PERCENTILE, needs_requests, ordinal
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.reporting.terminal.carbon import carbon_lines
@@ -37,6 +36,7 @@ from fastflow.reporting.terminal.tables import (
 )
 from fastflow.schema import OF_ATTENTION, OF_PREFILL
 from fastflow.schema.routing import KEY as ROUTER
+from fastflow.schema.serving import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 
 _RATES = (
     ("output tokens", "tokens_per_s"),

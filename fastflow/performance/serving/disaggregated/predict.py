@@ -36,13 +36,14 @@ from fastflow.performance.serving.method import predict_requests, without_refuse
 from fastflow.performance.serving.other_chips import has_chip, with_chip
 from fastflow.performance.serving.overload import overload
 from fastflow.performance.serving.requests.load import TOO_LARGE, TOO_LONG, TOO_MANY
-from fastflow.performance.serving.scenario import DISAGGREGATED, ServingScenario, build_scenario
+from fastflow.performance.serving.scenario import ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import parse
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.schema import OF_PREFILL
+from fastflow.schema.serving import DISAGGREGATED
 
 DEVICES, PREFILL_DEVICES = "system.devices", "serve.prefill.devices"
 PREFILL_STRATEGY, BANDWIDTH = "serve.prefill.strategy", "serve.bandwidth"

@@ -200,3 +200,11 @@ def _uniform_range(lengths: Ints) -> float:
     """
     variation = float(lengths.std() / lengths.mean())
     return min(1.0, variation / (1.0 / sqrt(12.0) + variation / 2.0))
+
+
+def longest_lengths(inputs: Inputs, relative_range: Floats) -> LongestLengths:
+    """Return the longest lengths of requests, of a file or uniform [tokens]."""
+    lengths = longest_of(inputs)
+    if file_key(inputs):
+        return lengths
+    return LongestLengths(*(mean / (1.0 - 0.5 * relative_range) for mean in lengths))
