@@ -31,8 +31,6 @@ _NEEDS_MULTIRUN = re.compile(r"(?:Ambiguous value for argument|Sweep parameters)
 _SERVE = "serve"
 _REFERENCED = ("model.devices", "model.strategy")
 """Keys that others refer to, system.devices and parallel.strategy, which are meant."""
-_REPORT_KEYS = {"html": "; html=FILE.html is a key of python -m fastflow.report DATASET"}
-"""Keys of another command, and the advice on them."""
 _PARENT = re.compile(r"In '([^']+)'")
 
 
@@ -187,7 +185,7 @@ def _unknown_key(
     )
     others = {name: _choices_with(name) for name in _inputs() if name not in known}
     candidates = known | {name.partition(".")[0] for name in known}
-    close = _REPORT_KEYS.get(key) or advice_on_key(key, candidates.difference(_REFERENCED), others)
+    close = advice_on_key(key, candidates.difference(_REFERENCED), others)
     if file is not None and value is None:
         return InputError(
             "defaults", f"override {key}", f"{expected}{close}", composer.file_of(file.group(1))

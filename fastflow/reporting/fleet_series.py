@@ -61,7 +61,7 @@ def panels_of(run: FleetRun) -> list[Panel]:
     panels += _batches(run)
     tokens = (timeline.used_tokens, *timeline.cached_tokens.T)
     names = ("in use", *(f"kept: {name}" for name in run.tiers))
-    texts = tuple(Series(*pair) for pair in zip(names, (one / MILLION for one in tokens), strict=True))
+    texts = tuple(Series(*pair) for pair in zip(names, (count / MILLION for count in tokens), strict=True))
     panels.append(Panel("Texts in caches [million tokens]", "", timeline.time, texts, is_stacked=True))
     if scales(run):
         servers = Series("take requests", timeline.open), Series("start", timeline.starting)
@@ -112,8 +112,8 @@ def _batches(run: FleetRun) -> Iterator[Panel]:
         rows = _rows_of(run, pool)
         total, busy, most = np.zeros((3, time.size))
         rows = rows[np.argsort(rank[rows], kind="stable")]
-        for own in np.split(rows, np.flatnonzero(np.diff(rank[rows])) + 1):
-            running = _reached(requests.admitted[own], time) - _reached(requests.end[own], time)
+        for of_rank in np.split(rows, np.flatnonzero(np.diff(rank[rows])) + 1):
+            running = _reached(requests.admitted[of_rank], time) - _reached(requests.end[of_rank], time)
             total, busy, most = total + running, busy + (running > 0.0), np.maximum(most, running)
         series = Series("mean of busy ranks", total / np.maximum(busy, 1.0)), Series("largest", most)
         title = f"Batch of a rank{f' of servers that {name}' if run.is_split else ''}"

@@ -96,7 +96,10 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
         ("server=sglan", ["sglang"]),
         ("batch=64", ["model.batch", "serve.batch"]),
         ("concurency=64", ["serve.concurrency"]),
-        ("devices=64", ["system.devices", "system.package.devices", "serve.prefill.devices"]),
+        (
+            "devices=64",
+            ["system.devices", "system.package.devices", "serve.attention.devices", "serve.prefill.devices"],
+        ),
         ("model.zero=1", ["parallel.zero_stage"]),
         ("chp.tdp=300", ["chip.tdp"]),
         ("mdoel=gemm", ["model"]),
@@ -366,12 +369,6 @@ def test_a_strategy_in_small_letters_or_with_other_separators_is_advised(cut, si
         with pytest.raises(InputError) as refused:
             parse(slip)
         assert advised(str(refused.value)) == [meant]
-
-
-def test_a_key_of_the_report_is_named_as_such(composer):
-    assert refusal(composer, "html=x.html").endswith(
-        "; html=FILE.html is a key of python -m fastflow.report DATASET"
-    )
 
 
 def test_a_rate_beside_a_concurrency_says_what_to_set():

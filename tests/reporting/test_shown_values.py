@@ -362,6 +362,7 @@ def test_time_memory_and_energy_of_a_server(seed):
             ),
             *((label, *of(row, name), share(row, name, whole)) for label, name in rest.items()),
             ("total of", *of(row, whole, "footprint_B"), share(row, "footprint_B", whole)),
+            ("another device", *of(row, "other_devices_footprint_B", "other_devices_weight_B")),
         ],
     )  # fmt: skip
     lines = {text.split()[0]: text for text in map(plain, serving.conclusion(row, {}))}

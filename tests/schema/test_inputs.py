@@ -36,7 +36,7 @@ NONE_OF_IT = (
     "carbon.host.dram", "carbon.host.nand", "memory.context", "memory.workspace", "memory.communicator",
     "server.library_memory", "server.parallel_memory", "server.dispatch_memory", "server.graph_memory",
     "serve.tiers.host.capacity", "serve.tiers.flash.capacity", "serve.tiers.remote.capacity",
-    "server.cpu_offload",
+    "server.cpu_offload", "server.swap_space",
 )  # fmt: skip
 """Sizes of what a machine, or a process, may lack."""
 HIGHEST = {

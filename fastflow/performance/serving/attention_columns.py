@@ -24,14 +24,14 @@ def attention_columns(scenario: ServingScenario, requests: Floats, context: Floa
         return {}
     padded = captured_sizes(scenario.servers.graph, requests)
     tokens = 1.0 * np.where(padded > 0.0, padded, requests) * scenario.servers.queries
-    own, others = interpolate_at(passes.busy, passes.axes.of(TOKENS_PART), server, [tokens]).T
+    attention, others = interpolate_at(passes.busy, passes.axes.of(TOKENS_PART), server, [tokens]).T
     core, head = (
         interpolate_at(passes.parts[part].time, passes.axes.of(part), server, sizes)
         for part, sizes in ((DECODE, [requests, context]), (HEAD_PART, [tokens]))
     )
     is_operator = inputs[PART_APART] == OPERATOR
     columns = {
-        "attention_s": own + core + np.where(is_operator, 0.0, head),
+        "attention_s": attention + core + np.where(is_operator, 0.0, head),
         "other_devices_s": others + np.where(is_operator, head, 0.0),
         "other_devices_weight_B": scenario.others.weights,
         "other_devices_footprint_B": scenario.others.footprint,

@@ -72,15 +72,15 @@ def device_groups(inputs: Inputs, chip: Chip) -> list[Devices]:
     """
     left: Ints = inputs["system.devices"]
     others = []
-    for count, own in _other_devices(inputs):
-        others.append(devices_of(own, compute_unique(generate, own, *HARDWARE, cached=True), count))
+    for count, of_chip in _other_devices(inputs):
+        others.append(devices_of(of_chip, compute_unique(generate, of_chip, *HARDWARE, cached=True), count))
         left = left - count
     return [devices_of(inputs, chip, left), *others]
 
 
 def invalid_device_rent(inputs: Inputs) -> ReasonColumn:
     """Say why devices of points that serve have no rent, those with another chip included; (points,)."""
-    others = (invalid_rent(own).where(count > 0) for count, own in _other_devices(inputs))
+    others = (invalid_rent(of_chip).where(count > 0) for count, of_chip in _other_devices(inputs))
     return first_reasons(invalid_rent(inputs), *others)
 
 

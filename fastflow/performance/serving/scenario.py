@@ -197,8 +197,8 @@ def _with_pool(
     if not rows.size:
         return Pooled(passes, server, power, no_other_devices(server.size))
     of_ranks = rank_inputs(take(dict(inputs), rows))
-    own, own_rows = _tabulated(of_ranks, rank_layouts(of_ranks), passes.axes)
-    side = Side(own, own_rows, power_of(of_ranks, take(own.chip, own_rows)))
+    of_side, side_rows = _tabulated(of_ranks, rank_layouts(of_ranks), passes.axes)
+    side = Side(of_side, side_rows, power_of(of_ranks, take(of_side.chip, side_rows)))
     return with_attention_pool(inputs, (layouts, others), passes, server, power, side)
 
 

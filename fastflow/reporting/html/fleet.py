@@ -221,7 +221,7 @@ def _data(run: FleetRun, inputs: Mapping[str, Any], limits: Limits) -> bytes:
 def _panel(panel: Panel, limit: float) -> dict[str, Any]:
     return {
         "title": panel.title, "unit": panel.unit, "time": _numbers(panel.time),
-        "series": [{"name": one.name, "values": _numbers(one.values)} for one in panel.series],
+        "series": [{"name": series.name, "values": _numbers(series.values)} for series in panel.series],
         "is_stacked": panel.is_stacked, "is_stepped": panel.is_stepped, "has_gaps": panel.has_gaps,
         "limit": limit,
     }  # fmt: skip

@@ -121,9 +121,10 @@ def invalid_pool(inputs: Inputs, layouts: ServerLayouts) -> ReasonColumn:
 def _rules(inputs: Inputs, layouts: ServerLayouts) -> list[_Rule]:
     """Return what does not go with devices of attention."""
     whole = f"; or {ATTENTION_DEVICES}=0"
-    own, prefills = inputs[ATTENTION_STRATEGY], inputs["serve.mode"] == "disaggregated"
+    strategy, prefills = inputs[ATTENTION_STRATEGY], inputs["serve.mode"] == "disaggregated"
     is_tensor = map_values(
-        {text: parse(text, ATTENTION_STRATEGY).devices == parse(text).tp for text in {*own.tolist()}}, own
+        {text: parse(text, ATTENTION_STRATEGY).devices == parse(text).tp for text in {*strategy.tolist()}},
+        strategy,
     ).astype(np.bool_)
     is_operator = inputs[PART_APART] == OPERATOR
     of_heads = map_values({text: _has_heads(text) for text in {*inputs[KEY].tolist()}}, inputs[KEY])

@@ -94,10 +94,10 @@ def split_of(sets: Sets, tokens: Ints, others: Part, attention: Part) -> Split:
     batches = np.clip(whole_requests, 1, sets.microbatches[:, None]).astype(np.float64)
     size = tokens / batches
     whole = read(others, (tokens,), sets.row, np.maximum(size * (sets.ranks[:, None] / groups), 1.0))
-    own = read(attention, (tokens,), sets.side, size)
-    embedding = own.of_model[..., EMBEDDING_TIME]
-    own_kernels = np.where(is_operator, 0.0, own.attention + own.sums)
-    own_exchange = np.where(is_operator, 0.0, 0.5 * own.exchange)
+    side = read(attention, (tokens,), sets.side, size)
+    embedding = side.of_model[..., EMBEDDING_TIME]
+    own_kernels = np.where(is_operator, 0.0, side.attention + side.sums)
+    own_exchange = np.where(is_operator, 0.0, 0.5 * side.exchange)
     rest = whole.time - whole.exchange - whole.of_model[..., EMBEDDING_TIME]
     rest = np.maximum(np.where(is_operator, rest, rest - whole.attention - whole.sums), 0.0)
     kept = np.where(is_operator, 1.0, np.where(groups > 1, 0.0, 0.5)) * whole.exchange
@@ -107,7 +107,7 @@ def split_of(sets: Sets, tokens: Ints, others: Part, attention: Part) -> Split:
     )
     return Split(
         batches=batches,
-        attention=_share(own_kernels, own_exchange, np.where(is_operator, 0.0, embedding), own),
+        attention=_share(own_kernels, own_exchange, np.where(is_operator, 0.0, embedding), side),
         others=_share(
             rest, kept, np.where(is_operator, whole.of_model[..., EMBEDDING_TIME], 0.0), whole
         ),

@@ -221,9 +221,9 @@ def _of_sets(sets: Sets, passes: Passes, side: Passes, short: ReasonColumn) -> P
 def _attention_weights(sets: Sets, side: Passes, parts: int) -> Floats:
     """Return the weights of a device of attention, by part of the model, (servers, parts) [B]."""
     weights = np.zeros((sets.side.size, parts))
-    own = side.attention_weights[sets.side]
-    own[:, :FIRST_KIND] = side.weights[sets.side, :FIRST_KIND]
-    weights[:, : own.shape[1]] = np.where(sets.is_operator[:, None], 0.0, own)
+    kept = side.attention_weights[sets.side]
+    kept[:, :FIRST_KIND] = side.weights[sets.side, :FIRST_KIND]
+    weights[:, : kept.shape[1]] = np.where(sets.is_operator[:, None], 0.0, kept)
     return weights
 
 
@@ -245,10 +245,10 @@ def _hidden(sets: Sets, split: Split) -> Overlap:
 
 def _layers(sets: Sets, split: Split) -> Part:
     """Return all layers but the core of attention, of all micro-batches one after the other."""
-    own, whole, batches = split.attention, split.others, split.batches
+    mine, whole, batches = split.attention, split.others, split.batches
     time = split.serial_s(sets.num_layers[:, None])
     by, throttled, joules = np.zeros(whole.part.by.shape), np.zeros(time.shape), np.zeros(time.shape)
-    each = (own, sets.share, sets.side_idle), (whole, 1.0 - sets.share, sets.idle)
+    each = (mine, sets.share, sets.side_idle), (whole, 1.0 - sets.share, sets.idle)
     for of, devices, idle in each:
         passes = batches * of.kernels
         by += passes[..., None] * of.part.by
@@ -260,21 +260,21 @@ def _layers(sets: Sets, split: Split) -> Part:
     return Part(
         time=time, exchange=exchange, energy=joules, by=by, of_model=whole.part.of_model * scale[..., None],
         throttled=throttled, experts=np.zeros(time.shape), launches=batches * whole.part.launches,
-        attention=batches * own.time, sums=np.zeros(time.shape),
+        attention=batches * mine.time, sums=np.zeros(time.shape),
     )  # fmt: skip
 
 
 def _head(sets: Sets, tokens: Ints, others: Part, attention: Part) -> Part:
     """Return the head, which is with the embedding: on devices of attention, or on the others."""
     rows = 1.0 * tokens[None, :]
-    own = _of_attention(sets, read(attention, (tokens,), sets.side, rows + np.zeros((sets.side.size, 1))))
+    core = _of_attention(sets, read(attention, (tokens,), sets.side, rows + np.zeros((sets.side.size, 1))))
     size = np.maximum(rows * (sets.ranks / sets.groups)[:, None], 1.0)
     whole = read(others, (tokens,), sets.row, size)
     waits = (sets.share * sets.side_idle)[:, None] * whole.time
     whole = whole._replace(energy=(1.0 - sets.share)[:, None] * whole.energy + waits)
     return Part(*(
         np.where(sets.is_operator.reshape(-1, *(1,) * (mine.ndim - 1)), theirs, mine)
-        for mine, theirs in zip(own, whole, strict=True)
+        for mine, theirs in zip(core, whole, strict=True)
     ))  # fmt: skip
 
 

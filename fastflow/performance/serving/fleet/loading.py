@@ -115,20 +115,20 @@ class Loader:
 
     def _with_followers(self, heads: Ints) -> Ints:
         """Return requests with all that follow them, by number."""
-        found, last = [heads], heads
+        numbers, last = [heads], heads
         while last.size:
             last = self._trace.follower[last].astype(np.int64)
             last = last[last != NONE]
-            found.append(last)
-        return np.sort(np.concatenate(found))
+            numbers.append(last)
+        return np.sort(np.concatenate(numbers))
 
     def _load_nodes(self, caches: Caches, numbers: Ints, most_nodes: int) -> Caches | None:
         """Return caches with the nodes of requests; None: they would have more than `most_nodes`."""
         parent, slot_of = self._texts.parent, self._slots
-        found = np.empty(parent.size, dtype=np.int32)  # memory is used as nodes are written, not before
+        new = np.empty(parent.size, dtype=np.int32)  # memory is used as nodes are written, not before
         text, answer = (column[numbers] for column in (self._trace.text, self._trace.answer))
-        count = _find_nodes(parent, text, answer, slot_of, found)
-        nodes = np.sort(found[:count]).astype(np.int64)
+        count = _find_nodes(parent, text, answer, slot_of, new)
+        nodes = np.sort(new[:count]).astype(np.int64)
         texts, stores = caches.texts, caches.stores
         loaded = int((stores.number != NONE).sum())
         if loaded + count > most_nodes:
@@ -249,14 +249,14 @@ def _mark(parent: Ints, node: int, marks: Bools) -> None:
 
 @lean_kernel
 def _find_nodes(
-    parent: NDArray[Any], text: Ints, answer: Ints, slot_of: NDArray[np.int32], found: NDArray[np.int32]
+    parent: NDArray[Any], text: Ints, answer: Ints, slot_of: NDArray[np.int32], nodes: NDArray[np.int32]
 ) -> int:
     """Write the nodes of requests that are not loaded; returns how many. They are no longer NONE then."""
     count = 0
     for request in range(text.size):
         for node in (text[request], answer[request]):
             while node != NONE and slot_of[node] == NONE:
-                slot_of[node], found[count] = 0, node
+                slot_of[node], nodes[count] = 0, node
                 count += 1
                 node = parent[node]
     return count
