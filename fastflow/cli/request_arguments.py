@@ -41,7 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="python -m fastflow.requests",
         description=_ABOUT,
-        epilog="\n".join(["keys and their defaults:", *keys, "", "presets, which set keys:", *names, "", _EXAMPLES]),
+        epilog="\n".join(
+            ["keys and their defaults:", *keys, "", "presets, which set keys:", *names, "", _EXAMPLES]
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

@@ -7,7 +7,13 @@ from typing import Any
 
 from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import InputError
-from fastflow.physics.workload.trace_distributions import Arrivals, Independent, Lognormal, sigma_of, sinusoidal
+from fastflow.physics.workload.trace_distributions import (
+    Arrivals,
+    Independent,
+    Lognormal,
+    sigma_of,
+    sinusoidal,
+)
 from fastflow.physics.workload.trace_file import write_trace
 from fastflow.physics.workload.trace_generators import Sessions, generate_trace
 from fastflow.reporting.terminal.requests import show_requests
@@ -44,5 +50,7 @@ def _sigma(values: Mapping[str, Any], name: str) -> float:
     if not median:
         return float(values["sigma"])
     if median > mean:
-        raise InputError(key, f"{median:g}", f"at most {name}, {mean:g}, as of all log-normal lengths", COMMAND_LINE)
+        raise InputError(
+            key, f"{median:g}", f"at most {name}, {mean:g}, as of all log-normal lengths", COMMAND_LINE
+        )
     return sigma_of(mean, median)

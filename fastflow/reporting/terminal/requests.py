@@ -15,9 +15,7 @@ from fastflow.reporting.terminal.tables import console, new_sheet
 _STATISTICS = ("mean", "median", "90%", "99%", "longest")
 
 
-def show_requests(
-    trace: RequestTrace, path: str, shared_prefix: int, published: Mapping[str, float]
-) -> None:
+def show_requests(trace: RequestTrace, path: str, shared_prefix: int, published: Mapping[str, float]) -> None:
     """Print what requests of a file are.
 
     shared_prefix: tokens at the start of each session. published: statistics of `Preset`.
