@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from fastflow.analysis.search.fleets.options import read_fleet_options
+from fastflow.analysis.search.fleets.study import search_fleets
+from fastflow.analysis.search.fleets.tables import ABOUT
 from fastflow.analysis.search.options import read_options
 from fastflow.analysis.search.run import SearchResult, search_designs
 from fastflow.config.composer import Composer
@@ -16,6 +21,9 @@ from fastflow.engine.grid.plan import plan
 from fastflow.engine.grid.run import Run
 from fastflow.performance.crossflow import predict
 from fastflow.physics.timing.tiling import cache
+from fastflow.physics.workload.trace_distributions import Arrivals, Independent, Lognormal, sinusoidal
+from fastflow.physics.workload.trace_file import write_trace
+from fastflow.physics.workload.trace_generators import Sessions, generate_trace
 
 POINT = ("tech=n7", "mem=hbm3", "parallel.strategy=RC-1-16-d32")
 AT_ONCE = 4096
@@ -86,3 +94,36 @@ def test_all_strategies_compete(benchmark: BenchmarkFixture) -> None:
     run = plan_of("parallel.strategy=auto")
     answer = benchmark.pedantic(searched, (run,), rounds=3)
     benchmark.extra_info["count:designs_of_160_strategies"] = answer.history.num_consumed
+
+
+def test_fleets_of_a_day(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
+    """200 fleets for 2,000 requests of a day, by devices: how many are simulated, of all and by period."""
+    profile = sinusoidal(1.8, 14.0)
+    trace = generate_trace(
+        2_000, Arrivals(0.025, 1.0, profile), Independent(Lognormal(30_000, 0.7), Lognormal(5_000, 0.7)),
+        Sessions(turns=1.0), seed=0,
+    )  # fmt: skip
+    path = tmp_path / "day.csv"
+    write_trace(trace, path)
+    devices = ",".join(str(4 * count) for count in range(1, 11))
+    fleets = (
+        "serve=continuous", "server=vllm", "model=llama3_70b", "model.positions=0", "chip=a100_sxm_80",
+        "system=dgx_a100", "parallel.strategy=TP-4", f"serve.trace={path}", f"system.devices={devices}",
+        "router=round_robin,least_loaded,power_of_two,hashing,prefix_aware", "plan='2 h'",
+        "server.max_num_batched_tokens=2048,8192", "server.policy=mixed,prefill_first",
+        "constraints='tpot_p99_s<50 ms'",
+    )  # fmt: skip
+    with hydra_rules():
+        planned = plan(Composer.of_library(config_name="search"), fleets)
+    options = read_fleet_options(planned)
+    without = options._replace(period_s=0.0)
+    tables = search_fleets(planned, options)
+    about = json.loads(tables.ranking.schema.metadata[ABOUT.encode()])
+    assert about["points"] == 200
+    assert tables.plan is not None
+    assert tables.ranking["meets_constraints"][0].as_py()
+    benchmark.extra_info["count:fleets_simulated_of_200"] = tables.ranking.num_rows
+    benchmark.extra_info["count:fleets_simulated_of_200_in_periods"] = sum(
+        tables.plan["configurations"].to_pylist()
+    )
+    benchmark.pedantic(search_fleets, (planned, without), rounds=1)

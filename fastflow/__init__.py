@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastflow.api.notebook.results import (
         Backtest,
         Calibration,
+        FleetSearch,
         Search,
         Sensitivity,
         ServerCalibration,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     FilePath = str | os.PathLike[str]
 
 __all__ = [
-    "Backtest", "Calibration", "Chances", "InputError", "Points", "Search", "Sensitivity",
+    "Backtest", "Calibration", "Chances", "FleetSearch", "InputError", "Points", "Search", "Sensitivity",
     "ServerCalibration", "Validation",
     "backtest", "calibrate", "clear_cache", "evaluate", "explain_memory", "explain_sharding", "fits",
     "predict_attention", "predict_collective", "predict_experts", "predict_gemm", "probability_better",
@@ -288,8 +289,12 @@ def rank_strategies(*overrides: str, config_dir: FilePath | None = None, **choic
 
 def search(
     *overrides: str, output: FilePath | None = None, config_dir: FilePath | None = None, **choices: Any
-) -> Search:
+) -> Search | FleetSearch:
     """Search for the best breakdown of area, power and die edge for the points of a grid (section 7).
+
+    With `"serve.trace=FILE"` on chips that exist, the search is for the best fleet among the points of a grid
+    (docs/fleets.md): `"objective=usd_per_h"`, `"constraints=ttft_p99_s<1 s, tpot_p50_s<50 ms"`,
+    `"pareto=ttft_p99_s"`, `"plan=1 h"`. It returns a `FleetSearch`.
 
     overrides: as for `evaluate`, and `"method=gradient"`, `"starts=10"`, `"steps=100"`, `"seed=0"`,
     `"objective=energy"`, `"pareto=energy"`, `"compare=all"`, `"tolerance=0.01"`. With

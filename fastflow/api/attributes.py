@@ -9,7 +9,8 @@ from typing import Any
 _RESULTS = "fastflow.api.notebook.results"
 _FRAMES = "fastflow.api.notebook.frames"
 _CLASSES = {
-    "Backtest": _RESULTS, "Calibration": _RESULTS, "Chances": _FRAMES, "InputError": "fastflow.core.errors",
+    "Backtest": _RESULTS, "Calibration": _RESULTS, "Chances": _FRAMES, "FleetSearch": _RESULTS,
+    "InputError": "fastflow.core.errors",
     "Points": _FRAMES, "Search": _RESULTS, "Sensitivity": _RESULTS, "ServerCalibration": _RESULTS,
     "Validation": _RESULTS,
 }  # fmt: skip

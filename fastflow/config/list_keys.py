@@ -1,16 +1,16 @@
-"""Keys whose comma is no axis: `columns=train_s,mfu` is a list of names."""
+"""Keys whose comma is no axis: `columns=train_s,mfu` is a list of names, `constraints` one of limits."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
 
-COLUMNS = "columns"
-_BARE = re.compile(rf"(\+{{0,2}}{COLUMNS}=)(?!null$)([^'\"\[{{(][^'\"]*)")
+COLUMNS, CONSTRAINTS = "columns", "constraints"
+_BARE = re.compile(rf"(\+{{0,2}}(?:{COLUMNS}|{CONSTRAINTS})=)(?!null$)([^'\"\[{{(][^'\"]*)")
 
 
 def quote_columns(overrides: Iterable[str]) -> list[str]:
-    """Return overrides with a list of columns in quotes; Hydra reads its comma as an axis otherwise."""
+    """Return overrides with a list of columns, or of limits, in quotes; Hydra takes its comma for an axis."""
     return [
         _BARE.sub(r"\1'\2'", text) if isinstance(text, str) and _BARE.fullmatch(text) else text
         for text in overrides

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.config.data_types import data_type, nearest
-from fastflow.config.list_keys import COLUMNS
+from fastflow.config.list_keys import COLUMNS, CONSTRAINTS
 from fastflow.config.messages import one_of, suggestion
 from fastflow.core import units
 from fastflow.core.errors import InputError
@@ -77,7 +77,9 @@ SECTIONS = (
     "power",
 )
 _DTYPES: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.str_}
-SEARCH_KEYS = ("method", "starts", "steps", "seed", "objective", "pareto", "compare", "tolerance")
+SEARCH_KEYS = (
+    "method", "starts", "steps", "seed", "objective", "pareto", "compare", "tolerance", CONSTRAINTS, "plan",
+)  # fmt: skip
 """Leaves of the configuration that say how designs are searched."""
 VALIDATION_KEYS = (
     "measurements", "timed", "device", "recurrent", "training", "serving", "collectives", "fit", "requests",

@@ -18,8 +18,8 @@ _PUBLISHED, _SOURCE = "published", "source"
 class Preset(NamedTuple):
     """Keys of `schema.requests` with their values, and what is published of the trace.
 
-    published: `isl_mean`, `isl_median`, `osl_mean` and `osl_median` of all requests [tokens], and `reuse`, the
-    share of prompts that a cache of any size has; those that are known.
+    published: `isl_mean`, `isl_median`, `osl_mean` and `osl_median` of all requests [tokens], and `reuse`,
+    the share of prompts that a cache of any size has; those that are known.
     """
 
     values: Mapping[str, str | int | float]

@@ -25,6 +25,7 @@ from fastflow.physics.workload.family import Family
 from fastflow.physics.workload.optimizers import KEY as OPTIMIZER
 from fastflow.physics.workload.optimizers import OPTIMIZERS
 from fastflow.schema.backtest import BACKTEST
+from fastflow.schema.fleets import FLEETS
 from fastflow.schema.inputs import INPUTS
 from fastflow.schema.results import RESULTS, SEARCH, TRANSFORMER, TYPICAL
 from fastflow.schema.scheduling import POLICIES
@@ -38,6 +39,7 @@ __all__ = [
     "BACKTEST",
     "BANDED",
     "BANDS",
+    "FLEETS",
     "INPUTS",
     "RESULTS",
     "SCHEDULES",
@@ -127,7 +129,17 @@ def with_packages(column: Column, value: object) -> Column:
 @cache
 def find_result(name: str) -> Column | None:
     """Return the registered result column of a name, or None."""
-    columns = (*RESULTS, *TRANSFORMER, *SERVED, *SEARCH, *VALIDATION, *BACKTEST, *SENSITIVITY, *BANDS)
+    columns = (
+        *RESULTS,
+        *TRANSFORMER,
+        *SERVED,
+        *SEARCH,
+        *FLEETS,
+        *VALIDATION,
+        *BACKTEST,
+        *SENSITIVITY,
+        *BANDS,
+    )
     return next((column for column in columns if _matches(name, column.name)), None)
 
 

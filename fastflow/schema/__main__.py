@@ -13,6 +13,7 @@ from fastflow.core.reasons.codes import Code
 from fastflow.schema import (
     BACKTEST,
     BANDS,
+    FLEETS,
     INPUTS,
     RESULTS,
     SEARCH,
@@ -35,6 +36,7 @@ def markdown() -> str:
         ("Results of transformers", TRANSFORMER),
         ("Results of serving", SERVED),
         ("Searches", SEARCH),
+        ("Searches over fleets", FLEETS),
         ("Validations", VALIDATION),
         ("Uncertainty", BANDS),
         ("Sensitivities", SENSITIVITY),

@@ -28,11 +28,14 @@ GENERATED: tuple[Column, ...] = (
     nonnegative("tool_time", "s", "mean time of a tool's call (exponential)"),
     count("shared_prefix", "tokens at the start of every session: serve.shared_prefix has as many", low=0),
     count("max_context", "most tokens of a prompt with its answer, where a session ends; 0: any", low=0),
+    count("adapters", "adapters, or models, of which each session names one; 0: none", low=0, high=1e7),
+    nonnegative("adapter_skew", "", "exponent of their popularity (power law); 0: all are alike"),
     count("seed", "seed of the random numbers", low=0),
 )
 DEFAULTS: dict[str, str | int | float] = {
     "sessions": 1000, "rate": "1 1/s", "burstiness": 1, "peak_to_mean": 1, "peak_hour": 14, "isl": 512,
-    "osl": 256, "isl_median": 0, "osl_median": 0, "sigma": 0.7, "turns": 1, "think_time": "10 s", "tool_share": 0, "tool_time": "2 s",
-    "shared_prefix": 0, "max_context": 0, "seed": 0,
+    "osl": 256, "isl_median": 0, "osl_median": 0, "sigma": 0.7, "turns": 1, "think_time": "10 s",
+    "tool_share": 0, "tool_time": "2 s", "shared_prefix": 0, "max_context": 0, "adapters": 0,
+    "adapter_skew": 0, "seed": 0,
 }  # fmt: skip
 """Values of keys that a command line does not have."""

@@ -211,6 +211,18 @@ SERVED: tuple[Column, ...] = (
     ),
     Column("servers_on", "float", "", "servers that are on (serve.autoscale), mean over time"),
     Column("server_starts", "float", "", "how often servers were started (serve.autoscale)"),
+    Column(
+        "adapter_loads",
+        "float",
+        "",
+        "how often an adapter or a model was loaded from where all of them lie; null: server.adapters=none",
+    ),
+    Column(
+        "adapter_load_s",
+        "float",
+        "s",
+        "time of such a load, with the wait for others before it, mean over loads; null: there was none",
+    ),
     Column("replicas", "int", "", "number of servers that work independently"),
     Column("kv_B", "float", "B", "KV cache in use on one device, mean over time"),
     Column(

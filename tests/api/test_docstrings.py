@@ -11,11 +11,11 @@ import pytest
 import fastflow
 from fastflow.core.jit import cache
 
-SLOW = {"backtest", "calibrate", "search", "sensitivity", "Backtest", "Calibration", "Search", "Sensitivity",
-        "ServerCalibration"}  # fmt: skip
+SLOW = {"backtest", "calibrate", "search", "sensitivity", "Backtest", "Calibration", "FleetSearch", "Search",
+        "Sensitivity", "ServerCalibration"}  # fmt: skip
 """Examples that take longer than 0.2 s."""
-RESULTS = {"Backtest", "Calibration", "Chances", "Points", "Search", "Sensitivity", "ServerCalibration",
-           "Validation"}  # fmt: skip
+RESULTS = {"Backtest", "Calibration", "Chances", "FleetSearch", "Points", "Search", "Sensitivity",
+           "ServerCalibration", "Validation"}  # fmt: skip
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -21,7 +21,7 @@ from fastflow.analysis.measurements import kinds  # noqa: F401  which registers 
 from fastflow.analysis.measurements.kind import KINDS
 from fastflow.analysis.search.optimizers.methods import METHODS
 from fastflow.config.library import PACKAGE, library_root
-from fastflow.engine.dataset.folder import ERRORS, FILES, FRONT, GAINS, RANKING
+from fastflow.engine.dataset.folder import ERRORS, FILES, FRONT, GAINS, PLAN, RANKING
 from fastflow.engine.dataset.kinds import TITLES
 from fastflow.engine.dataset.reader import find
 from fastflow.physics.workload import FAMILIES
@@ -37,6 +37,7 @@ WRITERS = {
     "engine/run/execute.py": "Store",  # points and grids
     "analysis/search/run.py": "History",
     "analysis/search/study.py": "write_table",  # rankings and fronts
+    "analysis/search/fleets/study.py": "write_table",
     "analysis/validation/tables.py": "write_table",
     "api/notebook/calls.py": "write_table",  # a sensitivity
     "cli/run/sensitivity.py": "write_table",
@@ -45,7 +46,7 @@ WRITERS = {
 """Modules that leave datasets, and by what: of each there is a case."""
 
 
-NAMED = ("Dataset", "Errors", "Front", "Ranking")
+NAMED = ("Dataset", "Errors", "Front", "Plan", "Ranking")
 """What lines of a screen begin with that say where a dataset is."""
 
 
@@ -66,7 +67,7 @@ def test_the_list_has_every_kind_of_whatever_makes_one() -> None:
     without = {"report", "fits", "requests"}
     assert {case.command for case in CASES.values()} == {*COMMANDS} - without
     assert {suffix for case in CASES.values() for suffix in case.leaves} == {
-        "", RANKING, FRONT, ERRORS, GAINS, FILES,
+        "", RANKING, FRONT, PLAN, ERRORS, GAINS, FILES,
     }  # fmt: skip
     studies = {path.stem for path in (library_root() / "sweeps").glob("*.yaml")}
     assert {*datasets.STUDIES} == studies

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from fastflow.engine.dataset.folder import ERRORS, FILES, FRONT, GAINS, RANKING
+from fastflow.engine.dataset.folder import ERRORS, FILES, FRONT, GAINS, PLAN, RANKING
 from tests.support.measured import SAMPLE
 
 
@@ -154,6 +154,12 @@ CASES = {
         " pareto=joules_per_token objective=device_time_per_token",
         ("", RANKING, FRONT),
     ),
+    "search-fleets": Case(
+        "search",
+        f"-m {SERVER} serve=continuous parallel.strategy=TP-1 chip=h100_sxm system=dgx_h100"
+        " system.devices=1,2,4 serve.trace=FOLDER/requests.csv pareto=ttft_p99_s plan='10 s'",
+        ("", PLAN),
+    ),
     "search-mixed": Case("search", f"-m {SERVER} serve=none,decode steps=1 starts=1", ("", RANKING)),
     "sensitivity": Case("sensitivity", "tech=n7"),
     "sensitivity-served": Case(
@@ -181,7 +187,9 @@ def words(case: Case, folder: Path, output: str) -> list[str]:
 
 
 def write_files(folder: Path) -> None:
-    """Write the files that some cases read: a network, and measurements that nobody has made."""
+    """Write the files that some cases read: a network, requests, and measurements that nobody has made."""
+    rows = [f"{number},500,50" for number in range(20)]
+    (folder / "requests.csv").write_text("\n".join(["arrival_time,isl,osl", *rows]), encoding="utf-8")
     (folder / "net.yaml").write_text(
         "name: net\nrows: 8192\nlayers:\n- name: block\n  repeat: 2\n  kernels:\n"
         "  - {name: up, type: gemm, inner: 512, cols: 2048}\n"

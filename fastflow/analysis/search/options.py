@@ -48,7 +48,7 @@ def read_options(section: Mapping[str, Any]) -> SearchOptions:
         steps=steps if section.get("steps") is None else _whole(section, "steps", 1),
         seed=_whole(section, "seed", 0, ""),
     )
-    objective = _objective(section, "objective")
+    objective = "time" if section.get("objective") is None else _objective(section, "objective")
     pareto = None if section.get("pareto") is None else _objective(section, "pareto")
     if pareto == objective:
         raise InputError("pareto", pareto, f"an objective other than {objective}, or null")

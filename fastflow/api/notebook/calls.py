@@ -19,7 +19,7 @@ from fastflow.config.library import hydra_rules
 from fastflow.config.messages import pluralize, sets
 from fastflow.engine.grid import limits
 from fastflow.engine.grid.plan import plan
-from fastflow.engine.grid.run import naming_errors, refuse_others
+from fastflow.engine.grid.run import Run, naming_errors, refuse_others
 from fastflow.engine.run.progress import SILENT, Listener
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fastflow.api.notebook.results import (
         Backtest,
         Calibration,
+        FleetSearch,
         Search,
         Sensitivity,
         ServerCalibration,
@@ -146,8 +147,11 @@ def sweep(*overrides: str, output: Folder = None, config_dir: Folder = None, **c
     return str(target) if is_url(target) else Path(target)
 
 
-def search(*overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any) -> Search:
-    """Search the best designs; see `fastflow.search`."""
+def search(
+    *overrides: str, output: Folder = None, config_dir: Folder = None, **choices: Any
+) -> Search | FleetSearch:
+    """Search the best designs or fleets; see `fastflow.search`."""
+    from fastflow.analysis.search.fleets.options import is_of_fleets
     from fastflow.analysis.search.results import chips, front, ranking
     from fastflow.analysis.search.run import search_designs
     from fastflow.analysis.search.study import prepare_search, ranges_frame, write_results
@@ -156,6 +160,10 @@ def search(*overrides: str, output: Folder = None, config_dir: Folder = None, **
 
     with _open_call(overrides, choices, config_dir, output, "search") as call:
         run = plan(call.composer, call.overrides)
+        with call.composer.naming_origins(run.first):
+            of_fleets = is_of_fleets(run)
+        if of_fleets:
+            return _search_fleets(call, run)
         where = call.folder(run.output)
         with naming_errors(call.composer, run):
             options = prepare_search(call.composer, run, where)
@@ -176,6 +184,37 @@ def search(*overrides: str, output: Folder = None, config_dir: Folder = None, **
         front=None if edge is None else to_frame([edge]),
         chips={chip.name: chip.text for chip in best},
         ranges=ranges_frame(answer.ranges, frame),
+    )
+
+
+def _search_fleets(call: _Call, run: Run) -> FleetSearch:
+    """Search over the fleets of a run."""
+    from fastflow.analysis.search.fleets.options import read_fleet_options
+    from fastflow.analysis.search.fleets.study import check_output, search_fleets, write_tables
+    from fastflow.api.notebook.results import FleetSearch
+    from fastflow.engine.dataset.schema import to_frame
+    from fastflow.reporting.terminal.fleet_search import totals_of
+
+    refuse_others(run, "search")
+    with naming_errors(call.composer, run):
+        options = read_fleet_options(run)
+    where = call.folder(run.output)
+    if where is not None:
+        check_output(where, options)
+    with naming_errors(call.composer, run):
+        tables = search_fleets(run, options, call.listener)
+    if where is not None:
+        write_tables(where, tables)
+    ranking = to_frame([tables.ranking])
+    meets = ranking[ranking["meets_constraints"]]
+    planned = None if tables.plan is None else to_frame([tables.plan])
+    return FleetSearch(
+        best=meets.iloc[0] if len(meets) else None,
+        ranking=ranking,
+        front=meets[meets["on_front"]] if options.has_front else None,
+        plan=planned,
+        totals=None if planned is None else totals_of(planned),
+        points=run.grid.points,
     )
 
 

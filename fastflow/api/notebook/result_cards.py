@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,22 @@ def search_card(ranking: pd.DataFrame, history: pd.DataFrame, front: pd.DataFram
             parts += equivalent_candidates(records(ranking), labels, within.tolerance, "candidate")
     folded = [] if front is None else [("Front", [front_sheet(front, schema)])]
     return card(_search_headline(options["objective"], best), parts, folded)
+
+
+def about_fleets(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return what a table of a search over fleets says of it."""
+    about: dict[str, Any] = json.loads(frame.attrs["fastflow.fleets"])
+    return about
+
+
+def fleet_search_card(ranking: pd.DataFrame, plan: pd.DataFrame | None) -> str:
+    """Return the best fleets or the front, and the plan in a part to unfold."""
+    from fastflow.reporting.terminal.fleet_search import plan_parts, ranking_parts
+
+    about = about_fleets(ranking)
+    folded = [] if plan is None else [("Plan", list(plan_parts(plan, about_fleets(plan))))]
+    headline = f"Fleets by [bold]{about['objective']}[/]"
+    return card(headline, list(ranking_parts(ranking, about)), folded)
 
 
 def _search_headline(objective: str, best: Mapping[str, Any]) -> str:

@@ -64,6 +64,59 @@ class Search(NamedTuple):
             return draw(self.history, labels_of(list(map(str, self.history))), *axes)
 
 
+class FleetSearch(NamedTuple):
+    """Results of `fastflow.search` over fleets for a trace (`serve.trace`).
+
+    Columns are in SI units; `fastflow.schema.FLEETS` and `fastflow.schema.RESULTS` describe them.
+
+    - `best`: Series, the best fleet that meets the constraints; None where none does.
+    - `ranking`: DataFrame, a row per simulated fleet: those that meet the constraints first, by objective.
+    - `front`: DataFrame, the fleets that no other beats in both objectives; None without `pareto`.
+    - `plan`: DataFrame, a row per period: its requests, its best fleet, and the fixed fleet; None without
+      `plan`.
+    - `totals`: DataFrame, device-hours, cost [USD] and energy [J] of the plan and of the fixed fleet; None
+      without `plan`.
+    - `points`: int, configurations that were compared; those without a row cannot be better.
+
+    `plot()` draws the plan, or the front. Errors are raised by `fastflow.search`.
+
+    >>> requests = pd.DataFrame({"arrival_time": range(100), "isl": 1000, "osl": 100})
+    >>> requests.to_csv("requests.csv", index=False)
+    >>> where = {"model": "llama3_8b", "system": "dgx_h100", "parallel.strategy": "TP-1"}
+    >>> load = {"serve": "continuous", "server": "vllm", "serve.trace": "requests.csv"}
+    >>> where |= {"system.devices": [1, 2, 4], "constraints": "ttft_p99_s<1 s"}
+    >>> found = fastflow.search(**where, **load)
+    >>> isinstance(found, fastflow.FleetSearch), int(found.best["devices"]), found.points
+    (True, 1, 3)
+    """
+
+    best: pd.Series[Any] | None
+    ranking: pd.DataFrame
+    front: pd.DataFrame | None
+    plan: pd.DataFrame | None
+    totals: pd.DataFrame | None
+    points: int
+
+    def _repr_html_(self) -> str:
+        """Return the best fleets or the front, and the plan."""
+        from fastflow.api.notebook.result_cards import fleet_search_card
+
+        return fleet_search_card(self.ranking, self.plan)
+
+    def plot(self) -> Figure:
+        """Draw the plan, or without a plan the front; a matplotlib Figure. Raises ValueError without both."""
+        from fastflow.api.notebook.result_cards import about_fleets
+        from fastflow.reporting.charts.fleet_search import draw_front, draw_plan
+        from fastflow.reporting.charts.style import figure_style
+
+        if self.plan is None and self.front is None:
+            raise ValueError("there is no figure without pareto and without a plan")
+        with figure_style():
+            if self.plan is not None:
+                return draw_plan(self.plan, about_fleets(self.plan))
+            return draw_front(self.ranking, about_fleets(self.ranking))
+
+
 class Validation(NamedTuple):
     """Results of `fastflow.validate`: predictions and measurements.
 

@@ -68,15 +68,15 @@ def run_point(run: Run, output: str) -> None:
 def _print_breakdown(run: Run, result: _PointResult, row: dict[str, Any]) -> None:
     """Print the breakdown of a point."""
     if run.grid.served:
-        from fastflow.performance.serving.columns import prefill_chip_columns
+        from fastflow.performance.serving.columns import other_chip_columns
         from fastflow.reporting.terminal.serving import show_served
 
         load_inputs = _load_inputs(run, result)
-        prefill = prefill_chip_columns(load_inputs)
-        show_served(
-            row, {key: column[0] for key, column in load_inputs.items()},
-            None if prefill is None else {name: column[0] for name, column in prefill.items()},
-        )  # fmt: skip
+        chips = {
+            prefix: {name: column[0] for name, column in columns.items()}
+            for prefix, columns in other_chip_columns(load_inputs).items()
+        }
+        show_served(row, {key: column[0] for key, column in load_inputs.items()}, chips)
         return
     from fastflow.engine.run.stage_imbalance import uneven_stages
     from fastflow.performance.memory_timeline import memory_timeline
@@ -160,7 +160,10 @@ def _predict(run: Run) -> _PointResult:
             table, reason = ranking.table_of_best(run), ranking.reasons.at(0)
             return _PointResult(table, ranking.prediction, ranking.best, ranking, reason)
         (predicted,) = predict_range(run.grid, 0, 1)
-        table, reason = tabulate(run.grid, 0, 1, [predicted]), reasons_of(predicted).at(0)
+        table, reason = (
+            tabulate(run.grid, np.zeros(1, dtype=np.int64), [predicted]),
+            reasons_of(predicted).at(0),
+        )
         return _PointResult(table, predicted.prediction, 0, None, reason)
 
 

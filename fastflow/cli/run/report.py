@@ -15,7 +15,7 @@ from fastflow.config.list_keys import COLUMNS
 from fastflow.config.messages import COMMAND_LINE, one_of, pluralize
 from fastflow.core.errors import InputError
 from fastflow.engine.dataset import kinds
-from fastflow.engine.dataset.folder import ERRORS, FRONT, RANKING, folder_at, is_folder, is_url
+from fastflow.engine.dataset.folder import ERRORS, FRONT, PLAN, RANKING, folder_at, is_folder, is_url
 from fastflow.engine.dataset.reader import Dataset, find
 from fastflow.engine.dataset.selected_columns import select_columns
 from fastflow.engine.grid.run import Run
@@ -57,6 +57,9 @@ def report(name: str, study: str = "", figures: str = "", kind: str = "svg", col
         return
     if dataset.kind in kinds.OF_BACKTEST:
         show_backtest(dataset, figures, kind)
+        return
+    if dataset.kind in kinds.OF_FLEETS:
+        show_fleets(dataset, figures, kind)
         return
     if study:
         if study not in STUDIES:
@@ -221,6 +224,20 @@ def print_sensitivity(
         save(partial(draw, sensitivity.parameters, sensitivity.objective, sensitivity.value))
 
 
+def show_fleets(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
+    """Print the configurations of a search over fleets, or its plan, and draw the front or the plan."""
+    from fastflow.reporting.charts.fleet_search import draw_front, draw_plan
+    from fastflow.reporting.terminal import fleet_search as shown
+
+    is_plan, about = dataset.kind == kinds.PLAN, dataset.mapping("fleets")
+    order = "period" if is_plan else "rank"
+    frame = dataset.read(dataset.schema.names).sort_values(order, ignore_index=True)
+    shown.report(frame, about, is_plan)
+    if is_plan or about["pareto"]:
+        draw = draw_plan if is_plan else draw_front
+        _save(dataset, "plan" if is_plan else "front", figures, kind, partial(draw, frame, about))
+
+
 def show_backtest(dataset: Dataset, figures: str = "", kind: str = "svg") -> None:
     """Print and draw the dataset of a back-test; raises InputError."""
     from fastflow.analysis.backtest.study import read
@@ -266,7 +283,7 @@ def judge(dataset: Dataset, study: str, figures: str = "", kind: str = "svg") ->
 def _save(dataset: Dataset, what: str, figures: str, kind: str, draw: Callable[[], Figure]) -> None:
     """Draw a figure into a file next to its dataset; raises InputError where it cannot be written."""
     parent, name = _split(dataset.folder.shown)
-    for selection in (RANKING, FRONT):  # a selection of designs has the figure of its search
+    for selection in (RANKING, FRONT, PLAN):  # a selection of designs has the figure of its search
         name = name.removesuffix(selection)
     _write(figures or parent, f"{name}-{what}.{kind}", kind, draw)
 

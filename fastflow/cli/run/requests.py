@@ -22,7 +22,8 @@ from fastflow.reporting.terminal.requests import show_requests
 def run(path: str, values: Mapping[str, Any], published: Mapping[str, float]) -> None:
     """Write the requests that keys of `schema.requests` describe, and print what they are.
 
-    published: statistics of the trace that a preset describes. Raises InputError for a file that cannot be written, and for sessions that never fit max_context.
+    published: statistics of the trace that a preset describes. Raises InputError for a file that cannot be
+    written, and for sessions that never fit max_context.
     """
     peak = float(values["peak_to_mean"])
     profile = sinusoidal(peak, float(values["peak_hour"])) if peak > 1.0 else ()
@@ -30,7 +31,8 @@ def run(path: str, values: Mapping[str, Any], published: Mapping[str, float]) ->
     lengths = Independent(*(Lognormal(values[name], _sigma(values, name)) for name in ("isl", "osl")))
     sessions = Sessions(
         turns=values["turns"], think_time=values["think_time"], tool_share=values["tool_share"],
-        tool_time=values["tool_time"], max_context=values["max_context"],
+        tool_time=values["tool_time"], max_context=values["max_context"], adapters=values["adapters"],
+        adapter_skew=values["adapter_skew"],
     )  # fmt: skip
     trace = generate_trace(
         values["sessions"], arrivals, lengths, sessions, shared_prefix=values["shared_prefix"],
@@ -50,7 +52,6 @@ def _sigma(values: Mapping[str, Any], name: str) -> float:
     if not median:
         return float(values["sigma"])
     if median > mean:
-        raise InputError(
-            key, f"{median:g}", f"at most {name}, {mean:g}, as of all log-normal lengths", COMMAND_LINE
-        )
+        allowed = f"at most {name}, {mean:g}, as of all log-normal lengths"
+        raise InputError(key, f"{median:g}", allowed, COMMAND_LINE)
     return sigma_of(mean, median)

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fastflow.analysis.search.fleets.options import is_of_fleets
 from fastflow.analysis.search.results import chips, chips_at, front, ranking
 from fastflow.analysis.search.run import SearchResult, search_designs
 from fastflow.analysis.search.study import prepare_search, write_results
+from fastflow.cli.run import fleets
 from fastflow.cli.run.grid import PlannedGrid, plan_arguments, plan_composed
 from fastflow.cli.run.report import check_study
 from fastflow.config.composer import Composer
@@ -25,13 +27,23 @@ if TYPE_CHECKING:
 
 def run(composer: Composer, overrides: Sequence[str], sweeper: Mapping[str, Any] | None, folder: str) -> None:
     """Search what Hydra composed; raises InputError."""
-    _search(plan_composed(composer, overrides, sweeper, folder))
+    _start(plan_composed(composer, overrides, sweeper, folder))
 
 
 def plan(composer: Composer, arguments: Namespace) -> Callable[[], None] | None:
     """Plan a command line; returns what runs it, or None. Raises InputError."""
     planned = plan_arguments(composer, arguments)
-    return None if planned is None else partial(_search, planned)
+    return None if planned is None else partial(_start, planned)
+
+
+def _start(planned: PlannedGrid) -> None:
+    """Search for designs, or over fleets; raises InputError."""
+    with planned.composer.naming_origins(planned.run.first):
+        of_fleets = is_of_fleets(planned.run)
+    if of_fleets:
+        fleets.search(planned)
+    else:
+        _search(planned)
 
 
 def _search(planned: PlannedGrid) -> None:

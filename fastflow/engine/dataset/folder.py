@@ -19,7 +19,9 @@ from uuid import uuid4
 from fastflow.config.messages import path_of, unwritable
 from fastflow.core.errors import InputError
 
-RANKING, FRONT, ERRORS, GAINS, FILES = SUFFIXES = ("-ranking", "-front", "-errors", "-gains", "-files")
+RANKING, FRONT, PLAN, ERRORS, GAINS, FILES = SUFFIXES = (
+    "-ranking", "-front", "-plan", "-errors", "-gains", "-files",
+)  # fmt: skip
 """Suffixes of the folders of a search, a validation or a back-test, after the name of their dataset."""
 _SCHEME = re.compile(r"[A-Za-z][\w+.:-]*://")
 Writer = Callable[[IO[bytes]], None]

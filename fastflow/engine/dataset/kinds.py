@@ -9,6 +9,7 @@ import pyarrow as pa
 
 GRID = "grid"
 SEARCH, RANKING, FRONT = "search", "search_ranking", "search_front"
+FLEETS, PLAN = "search_fleets", "search_plan"
 VALIDATION, ERRORS = "validation", "validation_errors"
 SENSITIVITY = "sensitivity"
 BACKTEST, GAINS, FILES = "backtest", "backtest_gains", "backtest_files"
@@ -18,6 +19,8 @@ TITLES = {
     SEARCH: "the history of a search",
     RANKING: "the ranking of a search",
     FRONT: "the front of a search",
+    FLEETS: "the configurations of a search over fleets",
+    PLAN: "the capacity plan of a search over fleets",
     VALIDATION: "a validation",
     ERRORS: "the errors of a validation",
     SENSITIVITY: "a sensitivity",
@@ -27,6 +30,7 @@ TITLES = {
 }
 """The kinds, as messages name them."""
 OF_SEARCH = (SEARCH, RANKING, FRONT)
+OF_FLEETS = (FLEETS, PLAN)
 OF_VALIDATION = (VALIDATION, ERRORS)
 OF_BACKTEST = (BACKTEST, GAINS, FILES)
 KEY = "fastflow.kind"

@@ -245,16 +245,14 @@ class Grid(NamedTuple):
 
     def label(self, name: str, start: int, stop: int) -> NDArray[Any]:
         """Return a label of points start to stop as texts, shape (stop - start,)."""
-        return self.label_columns([name], start, stop)[name]
+        return self.label_columns([name], np.arange(start, stop, dtype=np.int64))[name]
 
-    def label_columns(self, names: Iterable[str], start: int, stop: int) -> Columns:
-        """Return several labels of points start to stop as texts, each of shape (stop - start,)."""
-        combinations = [
-            block.combinations(np.arange(low, high, dtype=np.int64))
-            for block in self.blocks
-            if (low := max(start, block.first_point)) < (high := min(stop, block.first_point + block.points))
-        ]
-        rows = np.concatenate(combinations)
+    def label_columns(self, names: Iterable[str], points: NDArray[np.int64]) -> Columns:
+        """Return several labels of points, in any order, as texts; (points,) each."""
+        rows = np.empty(points.size, dtype=np.int64)
+        for block in self.blocks:
+            inside = (points >= block.first_point) & (points < block.first_point + block.points)
+            rows[inside] = block.combinations(points[inside])
         first, inverse = unique_rows([rows], rows.size)
         return {name: _gather(self.labels[name][rows[first]].astype(object), inverse) for name in names}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fastflow.engine.dataset.schema import ResultTable, column_order, kind_of
 from fastflow.engine.grid.grid import Grid, Share
 from fastflow.engine.grid.run import naming_missing_input
 from fastflow.engine.run.monte_carlo import band_columns
-from fastflow.engine.run.no_effect import COLUMN, with_no_effect_of_sample
+from fastflow.engine.run.no_effect import COLUMN, trials_of, with_no_effect_of_sample
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points, predict_range
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import is_serving
@@ -24,10 +25,11 @@ KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_,
 BYTES_A_POINT = 5_000
 BYTES_A_KERNEL = 870
 BYTES_A_SERVER = 60_000.0  # of points with separate servers
+NOTHING: Mapping[str, str | int] = MappingProxyType({})
 
 
-def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> ResultTable:
-    """Return the table of predictions for points start to stop, in point order."""
+def tabulate(grid: Grid, points: NDArray[np.int64], predicted: list[Predicted]) -> ResultTable:
+    """Return the table of predictions for points of a grid, in their order."""
     known = [
         (part.positions, part.inputs | columns_of(part) | _typical_error_columns(grid, part))
         for part in predicted
@@ -43,7 +45,7 @@ def tabulate(grid: Grid, start: int, stop: int, predicted: list[Predicted]) -> R
             (positions, columns | band_columns(grid, part, columns))
             for part, (positions, columns) in zip(predicted, known, strict=True)
         ]
-    return assemble_table(grid, start, stop, known)
+    return assemble_table(grid, points, known)
 
 
 def _typical_error_columns(grid: Grid, predicted: Predicted) -> Columns:
@@ -53,24 +55,24 @@ def _typical_error_columns(grid: Grid, predicted: Predicted) -> Columns:
 
 
 def assemble_table(
-    grid: Grid, start: int, stop: int, known: Sequence[tuple[NDArray[np.int64], Columns]]
+    grid: Grid, points: NDArray[np.int64], known: Sequence[tuple[NDArray[np.int64], Columns]]
 ) -> ResultTable:
-    """Return the table of points start to stop, in point order.
+    """Return the table of points of a grid, in their order.
 
-    known: indices of points in the chunk, with their inputs and result columns.
+    known: indices among the points, with the inputs and result columns of these points.
     """
     table: ResultTable = {}
     only = known[0][1] if len(known) == 1 else {}
-    labels = grid.label_columns(grid.labels, start, stop)
+    labels = grid.label_columns(grid.labels, points)
     for name in column_order(grid):
         if name == "point":
-            table[name] = np.arange(start, stop, dtype=np.int64)
+            table[name] = points
         elif name in labels:
             table[name] = labels[name]
         elif name in only:
             table[name] = only[name]  # all points are from one call of the model
         else:
-            empty: Any = np.empty(stop - start, KINDS[kind_of(name, grid)])
+            empty: Any = np.empty(points.size, KINDS[kind_of(name, grid)])
             column: Any = np.ma.MaskedArray(empty, mask=True)
             for positions, columns in known:
                 if name in columns:
@@ -81,7 +83,18 @@ def assemble_table(
 
 def rows(grid: Grid, start: int, stop: int) -> ResultTable:
     """Evaluate points start to stop; shape of every column (stop - start,)."""
-    return tabulate(grid, start, stop, predict_range(grid, start, stop))
+    return tabulate(grid, np.arange(start, stop, dtype=np.int64), predict_range(grid, start, stop))
+
+
+def rows_of(grid: Grid, points: NDArray[np.int64], changed: Mapping[str, str | int] = NOTHING) -> ResultTable:
+    """Evaluate points of a grid in any order; (points,) each. changed: values in place of inputs, by key."""
+    predicted = []
+    for positions, share in grid.shares_of(points):
+        inputs = grid.inputs(share)
+        inputs |= {key: broadcast_column(np.array([value]), positions.size) for key, value in changed.items()}
+        part = predict_points(inputs, trials=trials_of(grid, share, inputs))
+        predicted.append(part._replace(positions=positions, share=share))
+    return tabulate(grid, points, predicted)
 
 
 def evaluated(grid: Grid, start: int, stop: int, settings: Settings) -> Iterator[ResultTable]:

@@ -9,18 +9,15 @@ from fastflow.core.reasons.columns import ReasonColumn, first_reasons
 from fastflow.core.tables import Columns, Inputs, broadcast_column
 from fastflow.performance.chip_results import generated_columns, limit_columns
 from fastflow.performance.kernel_times import HARDWARE
-from fastflow.performance.serving.disaggregated.predict import (
-    has_prefill_chip,
-    is_disaggregated,
-    with_prefill_chip,
-)
+from fastflow.performance.serving.disaggregated.predict import is_disaggregated, with_prefill_chip
+from fastflow.performance.serving.other_chips import has_chip, with_chip
 from fastflow.performance.serving.predict import ServingResult
 from fastflow.performance.serving.slo import COMPARED, has_limit
 from fastflow.physics.hardware.chip import generate, peak_flops
 from fastflow.physics.parallelism.defaults import has_experts
 from fastflow.physics.workload import parameters_of
 from fastflow.physics.workload.precision import product_type, types_of
-from fastflow.schema import ALL, result_order
+from fastflow.schema import ALL, OF_PREFILL, OTHER_CHIPS, result_order
 
 
 def served_columns(inputs: Inputs, served: ServingResult) -> Columns:
@@ -73,14 +70,13 @@ def reasons_of(served: ServingResult) -> ReasonColumn:
     return first_reasons(served.reason, served.overload, served.above_limits, served.short)
 
 
-def prefill_chip_columns(inputs: Inputs) -> Columns | None:
-    """Return columns of the generated prefill chips; None where there are none."""
-    if not has_prefill_chip(inputs):
-        return None
-    prefill_inputs = with_prefill_chip(inputs)
-    chip = compute_unique(generate, prefill_inputs, *HARDWARE)
-    return generated_columns(prefill_inputs, chip) | {
-        "compute_flops": peak_flops(
-            prefill_inputs, chip, product_type(prefill_inputs, prefill_inputs["model.dtype"])
-        )
-    }
+def other_chip_columns(inputs: Inputs) -> dict[str, Columns]:
+    """Return columns of the generated chips of prefill and of attention, by prefix, where there are any."""
+    result = {}
+    for prefix in OTHER_CHIPS:
+        if has_chip(inputs, prefix):
+            columns = with_prefill_chip(inputs) if prefix == OF_PREFILL else with_chip(inputs, prefix)
+            chip = compute_unique(generate, columns, *HARDWARE)
+            flops = peak_flops(columns, chip, product_type(columns, columns["model.dtype"]))
+            result[prefix] = generated_columns(columns, chip) | {"compute_flops": flops}
+    return result

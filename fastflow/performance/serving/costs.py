@@ -19,7 +19,7 @@ from fastflow.performance.serving.disaggregated.predict import (
 )
 from fastflow.performance.serving.other_chips import has_chip, with_chip
 from fastflow.physics.carbon.columns import carbon_columns
-from fastflow.physics.cost.columns import cost_columns, devices_of
+from fastflow.physics.cost.columns import Devices, cost_columns, devices_of
 from fastflow.physics.cost.rent import invalid_rent
 from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, generate
@@ -48,12 +48,7 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> ServedCosts:
     devices: Ints = inputs["system.devices"]
     missing = np.full(devices.size, np.nan)
     power: Floats = columns.get("power_W", missing) * devices
-    groups = []
-    for count, own in _other_devices(inputs):
-        own_chip = compute_unique(generate, own, *HARDWARE, cached=True)
-        groups.append(devices_of(own, own_chip, count))
-        devices = devices - count
-    groups = [devices_of(inputs, chip, devices), *groups]
+    groups = device_groups(inputs, chip)
     output_rate, prompt_rate, request_rate = (
         columns.get(name, missing) for name in ("tokens_per_s", "prefill_tokens_per_s", "requests_per_s")
     )
@@ -68,6 +63,19 @@ def served_costs(inputs: Inputs, columns: Columns, chip: Chip) -> ServedCosts:
     costs[MILLION.name] = A_MILLION * costs[TOKEN.name]
     costs[CARBON_TOKEN.name] = costs["carbon_g"] / time / token_rate
     return ServedCosts(costs, above_limits)
+
+
+def device_groups(inputs: Inputs, chip: Chip) -> list[Devices]:
+    """Return the devices of points that serve, those with another chip last.
+
+    chip: of the others.
+    """
+    left: Ints = inputs["system.devices"]
+    others = []
+    for count, own in _other_devices(inputs):
+        others.append(devices_of(own, compute_unique(generate, own, *HARDWARE, cached=True), count))
+        left = left - count
+    return [devices_of(inputs, chip, left), *others]
 
 
 def invalid_device_rent(inputs: Inputs) -> ReasonColumn:

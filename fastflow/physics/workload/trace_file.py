@@ -6,8 +6,11 @@ import csv
 import json
 from collections.abc import Iterator
 from itertools import pairwise
+from math import isnan
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fastflow.physics.workload.request_order import RequestTrace
 
@@ -49,6 +52,8 @@ def _names(trace: RequestTrace) -> list[str]:
         ((trace.session >= 0).any(), ["session", "turn"]),
         (trace.waits.any(), ["think_time"]),
         ((trace.service_class >= 0).any(), ["class"]),
+        ((trace.adapter >= 0).any(), ["adapter"]),
+        ((~np.isnan(trace.deadline)).any(), ["deadline"]),
         (trace.hash_ids.size, ["block_size", "hash_ids"]),
     ):
         names += columns if needed else []
@@ -61,7 +66,8 @@ def _rows(trace: RequestTrace, names: list[str]) -> Iterator[list[Any]]:
         part = slice(start, start + _PART)
         sent, waits = trace.sent[part].tolist(), trace.waits[part].tolist()
         session, service_class = trace.session[part].tolist(), trace.service_class[part].tolist()
-        turn = trace.turn[part].tolist()
+        turn, adapter = trace.turn[part].tolist(), trace.adapter[part].tolist()
+        deadline = trace.deadline[part].tolist()
         offsets = trace.hash_offsets[start : start + _PART + 1].tolist()
         ids = trace.hash_ids[offsets[0] : offsets[-1]].tolist()
         hashes = [ids[a - offsets[0] : b - offsets[0]] for a, b in pairwise(offsets)]
@@ -73,6 +79,8 @@ def _rows(trace: RequestTrace, names: list[str]) -> Iterator[list[Any]]:
             "turn": [None if number < 0 else k for k, number in zip(turn, session, strict=True)],
             "think_time": [time if wait else None for time, wait in zip(sent, waits, strict=True)],
             "class": [None if i < 0 else trace.class_names[i] for i in service_class],
+            "adapter": [None if i < 0 else i for i in adapter],
+            "deadline": [None if isnan(limit) else limit for limit in deadline],
             "block_size": [trace.block_tokens] * len(sent),
             "hash_ids": [some or None for some in hashes],
         }

@@ -32,6 +32,8 @@ class Sessions(NamedTuple):
     tool_time: mean of the exponential time that a tool takes [s].
     max_context: prompt and answer of a turn have at most this many tokens; a session ends before a turn that
     would have more. 0: no limit. A first turn is sent whatever its length.
+    adapters: each session names one of so many; 0: none. adapter_skew: the k-th is drawn with a probability
+    in proportion to k^-skew; 0: all alike.
     """
 
     turns: float = 1.0
@@ -40,6 +42,8 @@ class Sessions(NamedTuple):
     tool_share: float = 0.0
     tool_time: float = 0.0
     max_context: int = 0
+    adapters: int = 0
+    adapter_skew: float = 0.0
 
 
 SINGLE = Sessions()
@@ -78,11 +82,12 @@ def generate_trace(
     before = np.cumsum(isl + osl) - (isl + osl)
     isl = isl + before - before[first][session]  # the new tokens after all earlier ones
     wait = _waits(session.size, sessions, random)
+    adapter = _adapters(count, sessions, random)[session]
     arrival = np.where(turn == 0, started[session], np.nan)
     if sessions.max_context:  # prompts of a session grow, so that all turns after a left out one are left out
         kept = (turn == 0) | (isl + osl <= sessions.max_context)
-        session, turn, isl, osl, wait, arrival = (
-            column[kept] for column in (session, turn, isl, osl, wait, arrival)
+        session, turn, isl, osl, wait, arrival, adapter = (
+            column[kept] for column in (session, turn, isl, osl, wait, arrival, adapter)
         )
     rows, none = session.size, np.full(session.size, NONE)
     is_single = sessions.turns == 1
@@ -95,7 +100,7 @@ def generate_trace(
         session=none if is_single else session,
         turn=none if is_single else turn,
         service_class=none,
-        adapter=none,
+        adapter=adapter,
         deadline=np.full(rows, np.nan),
         hashes=np.zeros(rows, dtype=np.int64),
         hash_ids=np.zeros(0, dtype=np.int64),
@@ -112,6 +117,8 @@ def _check(count: int, sessions: Sessions, shared_prefix: int) -> None:
         (sessions.think_time >= 0, "a think time from 0 s", sessions.think_time),
         (sessions.tool_time >= 0, "a time of tools from 0 s", sessions.tool_time),
         (sessions.max_context >= 0, "a limit of the context from 0 tokens", sessions.max_context),
+        (0 <= sessions.adapters <= MAX_REQUESTS, f"0 to {MAX_REQUESTS:.0e} adapters", sessions.adapters),
+        (sessions.adapter_skew >= 0, "a skew of adapters from 0", sessions.adapter_skew),
         (shared_prefix >= 0, "a shared prefix from 0 tokens", shared_prefix),
     ):
         if not is_valid:
@@ -123,6 +130,14 @@ def _turns(count: int, sessions: Sessions, random: np.random.Generator) -> Ints:
     if sessions.fixed:
         return np.full(count, round(sessions.turns))
     return np.minimum(random.geometric(1.0 / sessions.turns, count), MAX_TURNS)
+
+
+def _adapters(count: int, sessions: Sessions, random: np.random.Generator) -> Ints:
+    """Return the adapter of each session, (count,); NONE where there are none."""
+    if sessions.adapters == 0:
+        return np.full(count, NONE)
+    share = np.arange(1.0, sessions.adapters + 1.0) ** -sessions.adapter_skew
+    return random.choice(sessions.adapters, count, p=share / share.sum())
 
 
 def _waits(rows: int, sessions: Sessions, random: np.random.Generator) -> Floats:

@@ -35,6 +35,7 @@ from fastflow.reporting.terminal.tables import (
     quantity,
     validation_lines,
 )
+from fastflow.schema import OF_ATTENTION, OF_PREFILL
 from fastflow.schema.routing import KEY as ROUTER
 
 _RATES = (
@@ -56,11 +57,11 @@ _LIMITERS = {
 
 
 def show_served(
-    row: Mapping[str, Any], inputs: Mapping[str, Any], prefill_chip: Mapping[str, Any] | None = None
+    row: Mapping[str, Any], inputs: Mapping[str, Any], chips: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Print one point that serves; inputs: of the point, scalars by dotted key.
 
-    prefill_chip: result columns of the prefill chip of a disaggregated system, None otherwise.
+    chips: result columns of further chips, those of `schema.OTHER_CHIPS` that the point has.
     """
     out = console()
     out.print(title(row))
@@ -69,11 +70,13 @@ def show_served(
     for line in image_lines(row, inputs):
         out.print(line)
     limits = limits_of(inputs)
-    times, *others = served_sheets(row, limits, float(inputs["serve.request_rate"]))
+    # memory for caches is that of the devices of attention, where there are any
+    shown = {**row, "dram_offered_B": chips.get(OF_ATTENTION, row)["dram_offered_B"]}
+    times, *others = served_sheets(shown, limits, float(inputs["serve.request_rate"]))
     print_parts((times, *group_sheets(row), *others))
     out.print(chip_sheet(row, num_levels(row), chip_title(row)))
-    if prefill_chip is not None:
-        out.print(chip_sheet(prefill_chip, num_levels(prefill_chip), f"{_CHIP_TITLE} of prefill"))
+    for prefix, chip in chips.items():
+        out.print(chip_sheet(chip, num_levels(chip), f"{_CHIP_TITLE} of {_OTHER_CHIPS[prefix]}"))
     out.print(cost_sheet(row, inputs))
     if has_bands(row):
         out.print(band_sheet(row))
@@ -89,6 +92,7 @@ def title(row: Mapping[str, Any]) -> str:
 
 
 _CHIP_TITLE = "Chip"
+_OTHER_CHIPS = {OF_PREFILL: "prefill", OF_ATTENTION: "attention"}
 
 
 def chip_title(row: Mapping[str, Any]) -> str:
@@ -335,7 +339,9 @@ def _in_lower_tiers(row: Mapping[str, Any]) -> str:
 
 
 def _memory(row: Mapping[str, Any]) -> Sheet:
-    sheet = new_sheet("Memory of a device", [("", False), ("memory", True), ("share", True), ("", False)])
+    others = float(row.get("other_devices_footprint_B") or 0.0)
+    which = "Memory of a device" + (" of attention" if others > 0.0 else "")
+    sheet = new_sheet(which, [("", False), ("memory", True), ("share", True), ("", False)])
     capacity, kv_capacity = row["dram_offered_B"], row["kv_cache_capacity_B"]
     token = f"{quantity('kv_token_B', row['kv_token_B'])} per token"
     if row["kv_window_token_B"] > 0.0:
@@ -352,6 +358,9 @@ def _memory(row: Mapping[str, Any]) -> Sheet:
     total = quantity("footprint_B", row["footprint_B"])
     label = f"total of {quantity('dram_offered_B', capacity)} that programs are offered"
     sheet.add_row(label, total, f"{row['footprint_B'] / capacity:.1%}", "")
+    if others > 0.0:
+        weights = quantity("other_devices_weight_B", row["other_devices_weight_B"])
+        sheet.add_row("another device", units.show(others, "B"), "", f"weights {weights}")
     return sheet
 
 

@@ -9,7 +9,7 @@ from fastflow.physics.workload.trace_statistics import reuse
 
 
 def plain_reuse(trace, shared_prefix):
-    """Return the share of prompts that earlier prompts and answers have, without hashes: request by request."""
+    """Return the share of prompts, without hashes, that earlier texts have: request by request."""
     previous, shared, has_prefix = previous_turns(trace), 0, False
     for i in range(trace.isl.size):
         if previous[i] >= 0 and trace.isl[i] > trace.isl[previous[i]] + trace.osl[previous[i]]:

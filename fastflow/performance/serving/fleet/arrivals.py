@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from fastflow.core.jit import lean_kernel
-from fastflow.performance.serving.fleet.state import HEAP, TAKEN, Arrivals, Trace
+from fastflow.performance.serving.fleet.state import FURTHER, HEAP, TAKEN, Arrivals, Trace
+
+
+@lean_kernel
+def needs_more(arrivals: Arrivals) -> bool:
+    """Say whether the next requests of the trace have to be loaded: all that are have arrived."""
+    return bool(arrivals.counts[FURTHER] and arrivals.counts[TAKEN] == arrivals.order.size)
 
 
 @lean_kernel
@@ -64,7 +70,7 @@ def add_follower(arrivals: Arrivals, request: int, when: float) -> None:
 def _is_before(arrivals: Arrivals, a: int, b: int) -> bool:
     if arrivals.when[a] != arrivals.when[b]:
         return bool(arrivals.when[a] < arrivals.when[b])
-    return bool(arrivals.request[a] < arrivals.request[b])
+    return bool(arrivals.number[arrivals.request[a]] < arrivals.number[arrivals.request[b]])
 
 
 @lean_kernel

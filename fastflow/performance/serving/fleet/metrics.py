@@ -24,6 +24,7 @@ from fastflow.performance.serving.slo import LIMITS
 from fastflow.physics.workload.request_order import RequestTrace
 from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.physics.workload.request_trace import read_trace
+from fastflow.schema.servers import ADAPTERS, NO_ADAPTERS
 
 
 class SessionMetrics(NamedTuple):
@@ -38,7 +39,8 @@ class SessionMetrics(NamedTuple):
 
 
 FLEET = (
-    "prefix_hit_rate", "tier_hit_rate", "goodput_per_s", "servers_on", "server_starts",
+    "prefix_hit_rate", "tier_hit_rate", "goodput_per_s", "servers_on", "server_starts", "adapter_loads",
+    "adapter_load_s",
     *SessionMetrics._fields,
 )  # fmt: skip
 """Columns of fleets alone."""
@@ -60,6 +62,8 @@ class FleetMetrics(NamedTuple):
     goodput_per_s: Floats  # requests within all limits a second, of the whole fleet; NaN without limits
     servers_on: Floats  # mean number of servers that are on
     server_starts: Floats
+    adapter_loads: Floats  # NaN: requests need no adapters
+    adapter_load_s: Floats  # mean time of a load, with waits for others [s]; NaN: there was none
     transfer_s: Floats  # to hand over the cache of a request, mean over requests [s]
     prefill_iterations: Floats  # of disaggregated servers
     decode_iterations: Floats
@@ -70,12 +74,13 @@ class FleetMetrics(NamedTuple):
     @classmethod
     def empty(cls, points: int) -> FleetMetrics:
         """Return the table of points before any is simulated."""
-        floats = np.zeros((11, points))
+        floats = np.zeros((13, points))
         return cls(
             refused=np.zeros(points, dtype=np.int64), metrics=no_metrics(points), prefill_share=floats[0],
             preemptions=floats[1], cache=floats[2], simulated=np.ones(points), prefix_hit_rate=floats[3],
             tier_hit_rate=floats[4], goodput_per_s=floats[5], servers_on=floats[6], server_starts=floats[7],
             transfer_s=floats[8], prefill_iterations=floats[9], decode_iterations=floats[10],
+            adapter_loads=floats[11], adapter_load_s=floats[12],
             classes=np.full(points, "", dtype=object), turns=np.full(points, "", dtype=object),
             of_sessions=SessionMetrics(*np.full((len(SessionMetrics._fields), points), np.nan)),
         )  # fmt: skip
@@ -126,6 +131,9 @@ def _write(scenario: ServingScenario, point: int, run: FleetRun, out: FleetMetri
     out.preemptions[point] = result.totals[:, PREEMPTIONS].sum()
     out.servers_on[point] = result.on_s.sum() / duration / scenario.layouts.slots[point]
     out.server_starts[point] = result.starts.sum() / scenario.layouts.slots[point]
+    has_adapters = scenario.inputs[ADAPTERS][point] != NO_ADAPTERS
+    out.adapter_loads[point] = result.loads if has_adapters else np.nan
+    out.adapter_load_s[point] = result.loads_s / result.loads if result.loads else np.nan
     prompts = results.isl.sum()
     out.prefix_hit_rate[point] = results.cached.sum() / prompts
     out.tier_hit_rate[point] = results.read.sum() / prompts

@@ -132,17 +132,18 @@ def start_using(stores: Stores, texts: Texts, rank: int, text: int) -> int:
     """
     store, node, shared = stores.of[0, rank], text, 0
     while node != NONE:
-        uses = stores.uses[node, store]
+        uses, parent = stores.uses[node, store], texts.parent[node]
         if uses > UNUSED:
             shared += texts.weight[node]
-        elif texts.tokens[node] == 0:
-            shared -= texts.room[node]
-            stores.adapters[rank] += 1
-        if uses == UNUSED:
-            _unlink(stores, store, node)
-            stores.idle[store] -= texts.room[node]
+        else:
+            if parent == NONE and texts.tokens[node] == 0:
+                shared -= texts.room[node]
+                stores.adapters[rank] += 1
+            if uses == UNUSED:
+                _unlink(stores, store, node)
+                stores.idle[store] -= texts.room[node]
         stores.uses[node, store] = max(uses, UNUSED) + 1
-        node = texts.parent[node]
+        node = parent
     return shared
 
 
@@ -152,17 +153,18 @@ def stop_using(stores: Stores, texts: Texts, rank: int, text: int) -> int:
     store, node, shared = stores.of[0, rank], text, 0
     while node != NONE:
         stores.uses[node, store] -= 1
+        parent = texts.parent[node]
         if stores.uses[node, store] > UNUSED:
             shared += texts.weight[node]
         else:
-            if texts.tokens[node] == 0:
+            if parent == NONE and texts.tokens[node] == 0:
                 shared -= texts.room[node]
                 stores.adapters[rank] -= 1
             stores.idle[store] += texts.room[node]
             _append(stores, store, node)
             if stores.through.size > 1 and stores.through[1]:
                 put(stores, 1, rank, texts.room, node)
-        node = texts.parent[node]
+        node = parent
     return shared
 
 
@@ -224,6 +226,8 @@ def _load(stores: Stores, texts: Texts, rank: int, adapter: int, now: float) -> 
 @lean_kernel
 def read_adapter(stores: Stores, texts: Texts, rank: int, text: int, now: float) -> float:
     """Read the adapter of a text where the first tier of a rank lacks it; returns the time [s]."""
+    if not stores.has_adapters[0]:
+        return 0.0
     root = text
     while texts.parent[root] != NONE:
         root = texts.parent[root]
@@ -254,8 +258,8 @@ def read_tiers(stores: Stores, texts: Texts, rank: int, text: int, now: float) -
             if _tier_of(stores, rank, node) == tier:
                 tokens += texts.tokens[node]
                 # of states, the last one alone
-                has_state = index == first or texts.tokens[node] == 0
-                size += texts.room[node] if has_state else texts.weight[node]
+                is_whole = index == first or (index == depth - 1 and texts.tokens[node] == 0)
+                size += texts.room[node] if is_whole else texts.weight[node]
         if size > 0:
             begin = max(now, stores.free_at[tier, rank])
             stores.free_at[tier, rank] = begin + stores.latency_s[tier] + size * stores.token_s[tier]

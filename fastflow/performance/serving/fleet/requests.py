@@ -69,6 +69,19 @@ def _with_sizes(forest: PromptTexts, trace: Trace, sizes: Sizes) -> Texts:
     return Texts(parent, tokens, before, weight, above, room, resumes)
 
 
+def last_arrival(inputs: Inputs, point: int) -> tuple[int, float, float]:
+    """Return how many requests a point sends, their mean answer [tokens], and when the last one arrives [s].
+
+    The mean is of the whole file, as that of result columns. Turns without a time of arrival count as sent
+    with the last turn before them that has one. Raises InputError.
+    """
+    file, requests = read_trace(str(inputs[TRACE][point])), int(inputs["serve.num_requests"][point])
+    count = requests if 0 < requests < file.isl.size else file.isl.size
+    arrivals = file.sent[:count][~file.waits[:count]]
+    last = float(arrivals.max(initial=0.0)) / float(inputs["serve.trace_speed"][point])
+    return count, float(file.osl.mean()), last
+
+
 @lru_cache(maxsize=_MAX_TRACES)
 def _read_requests(
     path: str, requests: int, prefix: int, caches: bool, adapters: str

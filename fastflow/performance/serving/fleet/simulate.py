@@ -15,9 +15,10 @@ from fastflow.core.errors import CompositionError
 from fastflow.core.jit import inlined_kernel, kernel, lean_kernel
 from fastflow.core.jit.dispatcher import Kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.performance.serving.fleet.arrivals import drop_first, first_arrival, next_arrival_at
+from fastflow.performance.serving.fleet.arrivals import drop_first, first_arrival, needs_more, next_arrival_at
 from fastflow.performance.serving.fleet.autoscale import activate, count_active, scale
 from fastflow.performance.serving.fleet.events import ARRIVAL, END, OPENING, TICK, next_event
+from fastflow.performance.serving.fleet.loading import Loader, Tables, Times, rows_of
 from fastflow.performance.serving.fleet.members import OFF, OPEN, Members, PoolStates, Scaling, ServerStates
 from fastflow.performance.serving.fleet.routers import built_in
 from fastflow.performance.serving.fleet.server import Caches, Log, accept, finish, has_room, plan
@@ -32,9 +33,10 @@ from fastflow.performance.serving.fleet.state import (
     Trace,
     empty_stores,
     idle_fleet,
+    is_follower,
     no_arrivals,
+    no_trace,
     not_served,
-    size_of_stores,
 )
 from fastflow.performance.serving.fleet.timeline import (
     Samples,
@@ -49,25 +51,28 @@ from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LARGE, TOO_LONG
 from fastflow.performance.serving.simulator.policies import built_in as built_in_policies
 from fastflow.performance.serving.simulator.run import uncompilable
-from fastflow.performance.serving.simulator.scheduler import Requests, batch_of
+from fastflow.performance.serving.simulator.scheduler import batch_of
 from fastflow.schema.routing import KEY, Limits, Router
 from fastflow.schema.scheduling import KEY as POLICY
 from fastflow.schema.scheduling import Policy
 
 MAX_BYTES = 6 * 1024**3
-"""Most memory of the tables of stores, of which each thread has its own: a machine may have 24 GiB."""
-_DONE, _FULL, _STALLED, _LOST = range(4)
+"""Most memory of the tables of stores, of which each thread has its own: a machine may have 24 GiB.
+Nodes that are loaded have 12 B in each store."""
+_DONE, _FULL, _STALLED, _LOST, _NEXT = range(5)
 
 
 class Simulated(NamedTuple):
     """A simulated fleet: requests are (requests,), totals (servers, TOTALS)."""
 
     refused: int  # TAKEN, or why there is no result: TOO_LONG, TOO_LARGE, STALLED
-    requests: Requests
+    requests: Times
     served: Served
     totals: Floats  # of `simulator.fast_forward`
     on_s: Floats  # (servers,) time that they were on [s]
     starts: Ints  # (servers,) after the first moment
+    loads: int  # of adapters
+    loads_s: float  # the time of all loads, and of waits for each other [s]
     timeline: Timeline
 
 
@@ -90,40 +95,50 @@ def simulate(
     server's cache. policy: by default `mixed` or `prefill_first`, as `servers` says. Raises InputError where
     the router or the policy does not compile.
     """
-    fleet = idle_fleet(servers, members, scaling, trace)
-    log = Log(trace, not_served(trace), no_arrivals(trace))
-    samples = no_samples(1 + tiers.scope.size, float(trace.sent[log.arrivals.order].max(initial=0.0)))
+    loader = Loader(trace, texts)
+    no_texts: Texts = rows_of(texts, np.zeros(0, dtype=np.int64))
+    stores = empty_stores(servers, texts, tiers)
+    tables = Tables(
+        idle_fleet(servers, members, scaling, trace),
+        Caches(no_texts, stores, block),
+        Log(no_trace(), not_served(no_trace()), no_arrivals()),
+    )
+    last_sent = float(trace.sent[~is_follower(trace)].max(initial=0.0))
+    samples, most_nodes = no_samples(1 + tiers.scope.size, last_sent), MAX_BYTES // (12 * stores.tier.size)
     if _is_too_long(servers, members, trace, texts):
-        return _result(TOO_LONG, fleet, log, samples)
-    if size_of_stores(servers, texts, tiers) > MAX_BYTES:
-        return _result(TOO_LARGE, fleet, log, samples)
-    caches = Caches(texts, empty_stores(servers, texts, tiers), block)
-    run, number = _simulation(router, policy), built_in.number_of(router)
-    while True:
+        return _result(TOO_LONG, tables, loader, samples)
+    run, number, status = _simulation(router, policy), built_in.number_of(router), _NEXT
+    while status in (_NEXT, _FULL):
+        if status == _FULL:
+            tables = tables._replace(fleet=_with_longer_queues(tables.fleet))
+        else:
+            loaded = loader.load(tables, most_nodes)
+            if loaded is None:
+                return _result(TOO_LARGE, tables, loader, samples)
+            tables = loaded
         try:
-            status = run(times, servers, members, scaling, fleet, caches, log, samples, limits, number)
+            status = run(times, servers, members, scaling, *tables, samples, limits, number)
         except Exception as error:  # whatever a user's code does
             if number >= 0 and policy is None:
                 raise
             culprit = f"{KEY}={router.name}" + (f" or {POLICY}={policy.name}" if policy else "")
             raise uncompilable(culprit, error) from error
-        if status != _FULL:
-            break
-        fleet = _with_longer_queues(fleet)
     if status == _LOST:
         raise CompositionError(
             f"{KEY}={router.name}: its function returns a rank that is none of view.choices"
         )
-    refused = STALLED if status == _STALLED else TAKEN
-    return _result(refused, fleet, log, samples)
+    loader.write_all(tables)
+    return _result(STALLED if status == _STALLED else TAKEN, tables, loader, samples)
 
 
-def _result(refused: int, fleet: Fleet, log: Log, samples: Samples) -> Simulated:
+def _result(refused: int, tables: Tables, loader: Loader, samples: Samples) -> Simulated:
     """Return the result of a simulation that has ended."""
+    fleet, stores = tables.fleet, tables.caches.stores
     states = fleet.servers
     return Simulated(
-        refused, fleet.requests, log.served, fleet.totals, states.on_s, states.starts, timeline_of(samples)
-    )
+        refused, loader.times, loader.served, fleet.totals, states.on_s, states.starts,
+        int(stores.loads.sum()), float(stores.loads_s.sum()), timeline_of(samples),
+    )  # fmt: skip
 
 
 def _is_too_long(servers: Servers, members: Members, trace: Trace, texts: Texts) -> bool:
@@ -215,9 +230,9 @@ def _run(
     schedule: Callable[..., Any],
     in_order: bool,
 ) -> int:
-    """Run a fleet until all of its requests have ended, or a queue is full.
+    """Run a fleet until all of its requests have ended, or a queue is full, or the next requests are needed.
 
-    Returns _DONE, _FULL, _STALLED, or _LOST where the router chooses a rank that is no choice.
+    Returns _DONE, _FULL, _NEXT, _STALLED, or _LOST where the router chooses a rank that is no choice.
     """
     trace, served, arrivals = log
     plans, states, pools = fleet.plans, fleet.servers, fleet.pools
@@ -226,9 +241,11 @@ def _run(
         left += fleet.requests.end[request] < 0.0
     view = View(
         fleet.in_flight, fleet.home, arrivals.counts, fleet.choices, pools.routed, trace, caches.texts,
-        caches.stores,
+        caches.stores, arrivals.number,
     )  # fmt: skip
     while left > 0:
+        if needs_more(arrivals):
+            return _NEXT
         now, pool = fleet.clock[0], fleet.to_route[0]
         while pool >= 0 and pools.waiting[pool] > 0:
             if _choose(servers, members, fleet, arrivals, limits, pool) == 0:

@@ -105,6 +105,7 @@ class Stores(NamedTuple):
     latency_s: Floats  # (tiers,)
     token_s: Floats  # (tiers,)
     free_at: Floats  # (tiers, ranks) when the rank's link to a tier is free [s]
+    has_adapters: Bools  # (1,) whether requests need any
     adapters: Ints  # (ranks,) adapters in use
     loads: Ints  # (ranks,) adapters that were loaded
     loads_s: Floats  # (ranks,) the time of these loads, and of waits for each other [s]
@@ -112,6 +113,7 @@ class Stores(NamedTuple):
     load_latency_s: Floats  # (1,) from where adapters lie
     load_token_s: Floats  # (1,) the same, for room of a token
     path: Ints  # nodes of one prompt, from the last one
+    number: Ints  # (nodes,) of each node, among those of the whole trace; NONE: a free slot
 
 
 class Plans(NamedTuple):
@@ -134,11 +136,13 @@ class Arrivals(NamedTuple):
     order: Ints  # requests that are nobody's follower, in the order of arrival
     when: Floats  # of followers [s]
     request: Ints
-    counts: Ints  # HEAP, TAKEN, CHOICES
+    number: Ints  # (requests,) of each request, in the whole trace; NONE: a free slot
+    counts: Ints  # HEAP, TAKEN, CHOICES, FURTHER
 
 
-HEAP, TAKEN, CHOICES = range(3)
-"""Of `Arrivals.counts`: followers in the heap, requests taken from `order`, ranks that may take the next."""
+HEAP, TAKEN, CHOICES, FURTHER = range(4)
+"""Of `Arrivals.counts`: followers in the heap, requests taken from `order`, ranks that may take the next, and
+whether more requests come than those that are loaded."""
 
 
 class Fleet(NamedTuple):
@@ -150,7 +154,7 @@ class Fleet(NamedTuple):
     plans: Plans
     started: Ints  # (servers, ranks) requests that ran before the last iteration was composed
     in_flight: Ints  # (ranks,) requests routed to a rank that have not ended
-    home: Ints  # (pools, sessions) rank of each session; NONE: none yet
+    home: NDArray[np.int32]  # (pools, sessions) rank of each session; NONE: none yet
     inbound_at: Floats  # (ranks,) when the link over which caches are handed over is free [s]
     choices: Ints  # (ranks,) those that may take the next request come first
     clock: Floats  # (1,) time of the last event [s]
@@ -159,6 +163,12 @@ class Fleet(NamedTuple):
     servers: ServerStates
     pools: PoolStates
     totals: Floats  # (servers, TOTALS)
+
+
+def no_trace() -> Trace:
+    """Return the table of a trace before any request is loaded."""
+    ints, floats = np.zeros(0, dtype=np.int64), np.zeros(0)
+    return Trace(ints, ints, floats, ints, floats, floats, *(ints,) * 5, np.zeros(0, dtype=np.bool_))
 
 
 def no_requests(trace: Trace) -> Requests:
@@ -174,7 +184,7 @@ def no_requests(trace: Trace) -> Requests:
 
 
 def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trace) -> Fleet:
-    """Return a fleet without requests; servers: a row for each.
+    """Return a fleet before any request of a trace is loaded; servers: a row for each.
 
     Ranks of the fleet are numbered as if every server had as many as the one with most.
     """
@@ -193,7 +203,7 @@ def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trac
     }  # fmt: skip
     bools, floats = np.zeros((3, number), dtype=np.bool_), np.zeros((3, number))
     return Fleet(
-        requests=no_requests(trace),
+        requests=no_requests(no_trace()),
         ranks=Ranks(**of_ranks),
         intake=np.zeros((number, 4)),
         plans=Plans(
@@ -202,24 +212,16 @@ def idle_fleet(servers: Servers, members: Members, scaling: Scaling, trace: Trac
         ),
         started=np.zeros(shape, dtype=np.int64),
         in_flight=np.zeros(number * ranks, dtype=np.int64),
-        home=np.full((scaling.kind.size, int(trace.session.max(initial=-1)) + 1), NONE),
+        home=np.full((scaling.kind.size, int(trace.session.max(initial=-1)) + 1), NONE, dtype=np.int32),
         inbound_at=np.zeros(number * ranks), choices=np.zeros(number * ranks, dtype=np.int64),
         clock=np.zeros(1), per_pass=servers.per_pass, to_route=np.full(1, NONE),
-        servers=server_states(members, scaling), pools=pool_states(scaling, requests),
+        servers=server_states(members, scaling), pools=pool_states(scaling, 0),
         totals=np.zeros((number, TOTALS)),
     )  # fmt: skip
 
 
-def size_of_stores(servers: Servers, texts: Texts, tiers: Tiers) -> int:
-    """Return the bytes of the tables of stores [B]: a row for each node, a column for each store."""
-    number, ranks = servers.times.size, int(servers.ranks.max())
-    of_scope = {PER_RANK: number * ranks, PER_SERVER: number, PER_FLEET: 1}
-    stores = number * ranks + sum(of_scope[scope] for scope in tiers.scope.tolist())
-    return 12 * texts.parent.size * stores
-
-
 def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
-    """Return the stores of all tiers, without texts."""
+    """Return the stores of all tiers before any of the texts is loaded."""
     number, ranks = servers.times.size, int(servers.ranks.max())
     rank = np.arange(number * ranks)
     of, capacity, stores = [rank], [np.repeat(servers.capacity // servers.slots, ranks)], rank.size
@@ -228,8 +230,7 @@ def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
         of.append(stores + shared)
         capacity.append(np.full(shared.max() + 1, tokens))
         stores += shared.max() + 1
-    depth, nodes = depth_of(texts.parent), texts.parent.size
-    uses, older, newer = (np.zeros((nodes, stores), dtype=np.int32) for _ in range(3))
+    uses, older, newer = (np.zeros((0, stores), dtype=np.int32) for _ in range(3))
     return Stores(
         of=np.array(of), tier=np.repeat(np.arange(len(of)), [column.size for column in capacity]),
         capacity=np.concatenate(capacity), idle=np.zeros(stores, dtype=np.int64),
@@ -237,9 +238,11 @@ def empty_stores(servers: Servers, texts: Texts, tiers: Tiers) -> Stores:
         through=np.append(False, tiers.through), is_shared=np.append(False, tiers.scope == PER_FLEET),
         latency_s=np.append(0.0, tiers.latency_s),
         token_s=np.append(0.0, tiers.token_s), free_at=np.zeros((len(of), rank.size)),
-        adapters=np.zeros_like(rank), loads=np.zeros_like(rank), loads_s=np.zeros(rank.size),
+        has_adapters=np.full(1, bool((texts.tokens == 0).any())), adapters=np.zeros_like(rank),
+        loads=np.zeros_like(rank), loads_s=np.zeros(rank.size),
         loaded_at=np.zeros(rank.size), load_latency_s=np.full(1, tiers.load_latency_s),
-        load_token_s=np.full(1, tiers.load_token_s), path=np.zeros(depth, dtype=np.int64),
+        load_token_s=np.full(1, tiers.load_token_s),
+        path=np.zeros(depth_of(texts.parent), dtype=np.int64), number=np.zeros(0, dtype=np.int64),
     )  # fmt: skip
 
 
@@ -250,14 +253,10 @@ def is_follower(trace: Trace) -> Bools:
     return follows
 
 
-def no_arrivals(trace: Trace) -> Arrivals:
-    """Return the arrivals of a trace before the first one."""
-    follows = is_follower(trace)
-    followers = int(follows.sum())
-    return Arrivals(
-        np.flatnonzero(~follows), np.zeros(followers), np.zeros(followers, dtype=np.int64),
-        np.zeros(3, dtype=np.int64),
-    )  # fmt: skip
+def no_arrivals() -> Arrivals:
+    """Return the arrivals before any request is loaded."""
+    none = np.zeros(0, dtype=np.int64)
+    return Arrivals(none, np.zeros(0), none, none, np.zeros(4, dtype=np.int64))
 
 
 def not_served(trace: Trace) -> Served:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.core.jit import inlined_kernel
 from fastflow.core.tables import Ints
@@ -14,16 +15,20 @@ from fastflow.performance.serving.requests.load import ROUTES, random_bits
 
 
 class View(NamedTuple):
-    """A fleet as a router sees it."""
+    """A fleet as a router sees it: of a long trace, the requests and texts that are loaded (`loading`).
+
+    So a request is a slot in tables, which another one has later. `number` lasts.
+    """
 
     in_flight: Ints  # (ranks,) requests routed to a rank that have not ended
-    home: Ints  # (pools, sessions) rank of each session, which a router may set; -1: none yet
+    home: NDArray[np.int32]  # (pools, sessions) rank of each session, which a router may set; -1: none yet
     counts: Ints  # of `Arrivals`
     choices: Ints  # (ranks,) those that may take the request, `number_of_choices` of them
     routed: Ints  # (pools,) requests so far
     trace: Trace
     texts: Texts
     stores: Stores
+    number: Ints  # (requests,) of each request in the whole trace, as `stores.number` has it of each node
 
 
 @inlined_kernel

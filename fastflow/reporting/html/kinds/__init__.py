@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastflow.config.messages import COMMAND_LINE
 from fastflow.core.errors import InputError
-from fastflow.engine.dataset.kinds import GRID, OF_SEARCH, OF_VALIDATION, SENSITIVITY
+from fastflow.engine.dataset.kinds import GRID, OF_FLEETS, OF_SEARCH, OF_VALIDATION, SENSITIVITY
 from fastflow.engine.dataset.reader import Dataset
 from fastflow.reporting.html.content import Page
-from fastflow.reporting.html.kinds import backtest, grid, search, sensitivity, validation
+from fastflow.reporting.html.kinds import backtest, fleets, grid, search, sensitivity, validation
 
 
 def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) -> Page:
@@ -19,6 +19,8 @@ def page_of(dataset: Dataset, study: str = "", config_dir: str | None = None) ->
     if study and kind not in (GRID, *OF_SEARCH):
         allowed = "none: this dataset is no grid, and no search"
         raise InputError("study", study, allowed, COMMAND_LINE)
+    if kind in OF_FLEETS:
+        return fleets.page_of(dataset)
     if kind in OF_VALIDATION:
         return validation.page_of(dataset)
     if kind == SENSITIVITY:

@@ -34,10 +34,10 @@ def whole():
 
 @pytest.mark.parametrize("part", ["attention", "operator"])
 def test_two_sets_in_turn_take_as_long_as_one(whole, part):
-    """Without micro-batches, devices of the same kind only add the latency of two transfers in a layer."""
+    """Without micro-batches, devices of the same kind only add the latency of two transfers a layer."""
     row = evaluate(
-        *APART, "system.devices=4", "parallel.strategy=TP-2", "serve.batch=256", f"serve.attention.part={part}",
-        "serve.attention.microbatches=1",
+        *APART, "system.devices=4", "parallel.strategy=TP-2", "serve.batch=256",
+        f"serve.attention.part={part}", "serve.attention.microbatches=1",
     ).iloc[0]  # fmt: skip
     latency = (row["time_s"] - whole["time_s"]) / (2 * LAYERS)
     assert latency == pytest.approx(fastflow_latency(), rel=1e-6)
@@ -99,8 +99,8 @@ def test_an_iteration_is_that_of_the_definition(tables, requests, context):
             (mine.attention + mine.sums + 0.5 * mine.exchange)[0], axes.tokens, n
         ),
         "others": lambda n: along(
-            (layers.time - 0.5 * layers.exchange - layers.attention - layers.sums - layers.of_model[..., 0])[0],
-            axes.tokens, n,
+            (layers.time - 0.5 * layers.exchange - layers.attention - layers.sums)[0]
+            - layers.of_model[0, :, 0], axes.tokens, n,
         ),
         "outside": lambda n: along(mine.of_model[0, :, 0], axes.tokens, n),
         "core": lambda r, c: along(

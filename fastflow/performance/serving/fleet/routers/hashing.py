@@ -13,9 +13,10 @@ def choose(view: View, limits: Limits, request: int, now: float) -> int:
     """Return the rank of a hash; requests of a session, or with the same start, have the same rank."""
     key = view.trace.session[request]
     if key == NONE:
-        key = view.trace.text[request]
-        while view.texts.parent[key] != NONE:
-            key = view.texts.parent[key]
+        node = view.trace.text[request]
+        while view.texts.parent[node] != NONE:
+            node = view.texts.parent[node]
+        key = view.stores.number[node]
     return rank_of_hash(view, key)
 
 

@@ -10,7 +10,8 @@ from fastflow.schema.routing import Limits, Router
 @inlined_kernel
 def choose(view: View, limits: Limits, request: int, now: float) -> int:
     """Return the one of two random ranks that has fewer requests in flight."""
-    first, second = rank_of_hash(view, 2 * request), rank_of_hash(view, 2 * request + 1)
+    number = view.number[request]
+    first, second = rank_of_hash(view, 2 * number), rank_of_hash(view, 2 * number + 1)
     return second if view.in_flight[second] < view.in_flight[first] else first
 
 

@@ -10,7 +10,7 @@ from fastflow.schema.routing import Limits, Router
 @inlined_kernel
 def choose(view: View, limits: Limits, request: int, now: float) -> int:
     """Return a random rank, the same in every run."""
-    return rank_of_hash(view, request)
+    return rank_of_hash(view, view.number[request])
 
 
 ROUTER = Router("random", choose)

@@ -1,0 +1,1 @@
+"""Tests of `fastflow.analysis.search`."""
