@@ -49,7 +49,7 @@ def test_a_preset_has_the_published_statistics(name, generated, capsys):
 def test_a_preset_sets_keys_and_says_where_they_come_from(name):
     values = read_preset(name).values
     assert values.keys() <= {column.name for column in GENERATED}
-    source = catalog.path_of(catalog.REQUESTS, name).read_text().partition("source:")[2]
+    source = catalog.path_of(catalog.PRESETS, name).read_text().partition("source:")[2]
     said = {key.strip() for line in source.splitlines() for key in line.partition(":")[0].split(",")}
     assert values.keys() <= said
 
