@@ -17,7 +17,7 @@ from fastflow.config.library import library_root
 
 SWEEPS = "sweeps"
 """The group of ready-made grids, each `+sweeps=NAME`."""
-REQUESTS = "requests"
+PRESETS = "request_presets"
 """The folder of `fastflow requests preset=NAME`; no group."""
 _OF_HYDRA = "hydra"
 _PRIMARY = "config"
@@ -34,7 +34,7 @@ def groups(user_folder: Path | None = None) -> list[str]:
     """Return the names of all groups, sorted, studies last."""
     conf = folders(user_folder)[:-1]
     names = {path.name for folder in conf for path in folder.iterdir() if path.is_dir()}
-    return [*sorted(names - {_OF_HYDRA, REQUESTS, SWEEPS}), SWEEPS]
+    return [*sorted(names - {_OF_HYDRA, PRESETS, SWEEPS}), SWEEPS]
 
 
 def choices(group: str, user_folder: Path | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Presets of `fastflow requests`: published statistics of traces, a file each in conf/requests/."""
+"""Presets of `fastflow requests`: published statistics of traces, a file each in conf/request_presets/."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NO_PRESET = Preset({}, {})
 
 def presets() -> dict[str, str]:
     """Return the description of each preset."""
-    names = catalog.choices(catalog.REQUESTS)
-    return {name: catalog.about(path) for name in names if (path := catalog.path_of(catalog.REQUESTS, name))}
+    names = catalog.choices(catalog.PRESETS)
+    return {name: catalog.about(path) for name in names if (path := catalog.path_of(catalog.PRESETS, name))}
 
 
 def read_preset(name: str) -> Preset:
     """Return a preset; raises InputError for an unknown name."""
-    path = catalog.path_of(catalog.REQUESTS, name)
+    path = catalog.path_of(catalog.PRESETS, name)
     if path is None:
         known = presets()
         raise InputError(PRESET, name, one_of(known) + suggestion(name, known), COMMAND_LINE)

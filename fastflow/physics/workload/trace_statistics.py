@@ -12,5 +12,5 @@ def reuse(trace: RequestTrace, shared_prefix: int = 0) -> float:
     shared_prefix: tokens that every session begins with. What a request shares with none before it are texts
     of its own: each text of `prompt_texts` is of the first request that has it, and each answer of one.
     """
-    distinct = prompt_texts(trace, shared_prefix).tokens.sum() - trace.osl.sum()
-    return float(1.0 - distinct / trace.isl.sum())
+    new = prompt_texts(trace, shared_prefix).tokens.sum() - trace.osl.sum()
+    return float(1.0 - new / trace.isl.sum())
