@@ -14,8 +14,7 @@ from fastflow.config.chiplets import is_choice
 from fastflow.config.composer import Composer
 from fastflow.config.hydra_composer import Composition
 from fastflow.config.model_inputs import FILES, SETS_OTHERS, Scalar, is_documentation, is_of_model
-from fastflow.config.other_chips import KEYS as OTHER_CHIPS
-from fastflow.config.other_chips import point_inputs
+from fastflow.config.other_chips import KEYS, point_inputs
 from fastflow.core.errors import InputError
 from fastflow.engine.grid.grid import Grid, Unset
 from fastflow.engine.grid.overrides import Term
@@ -29,7 +28,7 @@ SAMPLE = 64  # points of a larger one that are tried
 SERVED_SHARE = 8  # of points that serve, a fraction 1 / SERVED_SHARE: a trial may simulate another server
 NEVER = ("parallel.strategy", "model.file")
 """Keys that are never tried: a result column has them, or predictions need them."""
-_SEPARATE = (*SETS_OTHERS, *OTHER_CHIPS, *NEVER)
+_SEPARATE = (*SETS_OTHERS, KEYS[0], *NEVER)  # a prefill chip always acts
 _LABEL = ".name"
 _FILE_KEYS = (*FILES, CONFIG)
 _EXTERNAL = re.compile(r"\$\{(?!oc\.select:)[\w.]*:")  # resolvers whose value may change between calls
