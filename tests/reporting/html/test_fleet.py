@@ -184,6 +184,7 @@ def test_a_trace_and_a_picture_are_of_a_fleet_even_where_a_limit_is_missed(cli, 
     assert picture.exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
 def test_a_browser_zooms_and_points_at_all_charts_over_time(page, tmp_path):
     page(*SCALED, *LIMITS)
