@@ -288,6 +288,13 @@ def test_grid_in_a_browser(grid: Path, tab: Browser, tmp_path: Path) -> None:
     assert _chosen(tab) == 2  # of a cell, one a strategy
     tab.key("Escape")
 
+    start, upper, end, _ = _box(tab, "#histchart svg")
+    tab.drag((start + 100, upper + 40), ((start + end) / 2, upper + 60))
+    tab.until("document.querySelectorAll('#chips button').length === 1")
+    tab.key("Escape")
+    drawn = "document.querySelector('#histchart [fill-opacity=\"0.12\"]').getBBox().width"
+    tab.until(f"{drawn} === 0")  # what the drag drew goes with its choice
+
     # the chart stays where it is during a drag, and Escape works from a menu
     _, top, _, _ = _box(tab, "#scatter canvas")
     place = "document.querySelector('#scatter canvas').getBoundingClientRect().top + scrollY"

@@ -42,7 +42,9 @@ def drawn(random):
     scenario = SimpleNamespace(
         request_s=np.array([host]), inputs={key: np.array([limit]) for key in LIMITS.values()}
     )
-    results = results_of(scenario, 0, SimpleNamespace(isl=isl, osl=osl), result)
+    deadline = np.where(random.random(count) < 0.5, limit or np.inf, 0.4)  # of a class, or of the request
+    trace = SimpleNamespace(isl=isl, osl=osl, deadline=deadline)
+    results = results_of(scenario, 0, trace, result)
     requests = []
     for i in range(count):
         request = {"sent": sent[i], "first": first[i], "end": end[i], "host": host, "isl": isl[i]}
@@ -50,8 +52,9 @@ def drawn(random):
         request["session"] = None if session[i] < 0 else session[i]
         request["turn"] = turn[i]
         request["class"] = None if service_class[i] < 0 else names[service_class[i]]
-        slow = first[i] - sent[i] + host > limit or (end[i] - first[i]) / max(osl[i] - 1, 1) > limit
-        request["within"] = limit == 0.0 or not slow
+        late = first[i] - sent[i] + host > deadline[i]
+        slow = limit > 0.0 and (end[i] - first[i]) / max(osl[i] - 1, 1) > limit
+        request["within"] = not (late or slow)
         requests.append(request)
     return requests, file, results, end.max() - sent.min()
 
