@@ -84,7 +84,7 @@ SERVED: tuple[Column, ...] = (
     ),
     Column("attention_devices", "int", "", "number of devices that only compute attention"),
     Column(
-        "attention_s",
+        "attention_devices_s",
         "float",
         "s",
         "time of time_s in which devices of attention compute (serve.attention), without the host",

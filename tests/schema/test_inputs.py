@@ -5,7 +5,7 @@ import re
 
 from fastflow.config.model_inputs import convert
 from fastflow.core.errors import InputError
-from fastflow.schema import INPUTS
+from fastflow.schema import ALL, INPUTS, SOME, result_order
 
 NUMBERS = [column for column in INPUTS if column.kind in ("float", "int")]
 SHARE = re.compile(r"(?:NCCL: )?(?:highest )?share of (?!.*\badded\b)")
@@ -124,3 +124,10 @@ def test_auto_is_the_number_that_its_meaning_says():
         "server.max_num_seqs": 0, "server.gpu_memory_utilization": 0, "server.cpu_offload": -1,
         "server.resident_experts": 0,
     }  # fmt: skip
+
+
+def test_no_two_columns_of_a_dataset_have_one_name():
+    """Iterations of training and servers may be rows of one grid."""
+    for served in ("", SOME, ALL):
+        names = result_order(3, has_layer_runs=True, served=served, banded=True)
+        assert len(names) == len(set(names)), {name for name in names if names.count(name) > 1}

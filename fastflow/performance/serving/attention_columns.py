@@ -31,7 +31,7 @@ def attention_columns(scenario: ServingScenario, requests: Floats, context: Floa
     )
     is_operator = inputs[PART_APART] == OPERATOR
     columns = {
-        "attention_s": attention + core + np.where(is_operator, 0.0, head),
+        "attention_devices_s": attention + core + np.where(is_operator, 0.0, head),
         "other_devices_s": others + np.where(is_operator, head, 0.0),
         "other_devices_weight_B": scenario.others.weights,
         "other_devices_footprint_B": scenario.others.footprint,

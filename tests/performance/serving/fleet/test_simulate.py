@@ -90,7 +90,7 @@ def test_a_policy_agrees_with_its_definition(definition, seed):
 def test_the_draws_have_what_can_happen():
     """Prompts that are cached, read and preempted; memory whose size matters."""
     seen = Counter()
-    for seed in range(80):
+    for seed in range(120):
         fleet = random_fleet(np.random.default_rng(seed))
         requests, _ = of_oracle(fleet)
         larger = [server | {"capacity": 1_000_000} for server in fleet["servers"]]
