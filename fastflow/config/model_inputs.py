@@ -152,6 +152,7 @@ def _is_absent(key: str, value: Any) -> bool:
         *limits,
         "serve.prefill.chip",
         "serve.attention.chip",
+        "serve.encoder.chip",
         LAYERS,
         RENT,
         DURATION,

@@ -1,4 +1,4 @@
-"""Inputs of other chips: of devices that prefill (`serve.prefill.chip`), or of those of attention."""
+"""Inputs of other chips: of devices that prefill (`serve.prefill.chip`), of attention, or of encoders."""
 
 from __future__ import annotations
 

@@ -94,6 +94,18 @@ def map_columns(function: Callable[..., Any], *tables: Any) -> Any:
     return function(*tables)
 
 
+def replace_rows(table: Rows, rows: Ints, others: Rows) -> Rows:
+    """Return a (nested) table with some rows replaced by those of another; texts may become longer."""
+
+    def replaced(column: NDArray[Any], replacement: NDArray[Any]) -> NDArray[Any]:
+        result = column.astype(np.result_type(column, replacement))
+        result[rows] = replacement
+        return result
+
+    merged: Rows = map_columns(replaced, table, others)
+    return merged
+
+
 def take(columns: Rows, rows: Ints) -> Rows:
     """Return some rows of a column, or of every column of a (nested) table or mapping."""
     if isinstance(columns, np.ndarray):

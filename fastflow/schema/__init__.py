@@ -83,8 +83,8 @@ _REGISTRIES: dict[str, Registry[Any]] = {
     OPTIMIZER: OPTIMIZERS,
 }
 """The inputs whose choices packages may add."""
-OF_PREFILL, OF_ATTENTION = OTHER_CHIPS = "serve.prefill.", "serve.attention."
-"""Prefixes of the inputs of other chips: of devices that only prefill, and of those of attention."""
+OF_PREFILL, OF_ATTENTION, OF_ENCODER = OTHER_CHIPS = "serve.prefill.", "serve.attention.", "serve.encoder."
+"""Prefixes of the inputs of other chips: of devices that only prefill, of those of attention, of encoders."""
 SECTIONS_OF_CHIP = ("tech.", "scaling.", "mem.", "net.", "chip.")
 """Prefixes of a chip's inputs, after the prefix of the chip."""
 

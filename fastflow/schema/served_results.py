@@ -107,6 +107,23 @@ SERVED: tuple[Column, ...] = (
         "B",
         "memory of a device that does all but attention: weights and workspace, and no caches",
     ),
+    Column("encoder_devices", "int", "", "number of devices that only encode images (serve.encoder)"),
+    Column(
+        "encode_wait_s",
+        "float",
+        "s",
+        "part of ttft_s: a request waits for an encoder that has its own devices (serve.encoder); mean",
+    ),
+    Column(
+        "embedding_transfer_s",
+        "float",
+        "s",
+        "part of ttft_s: to send the embeddings of a request's images from an encoder to a server",
+    ),
+    Column(
+        "encoder_utilization", "float", "", "share of the time in which devices of encoders encode images"
+    ),
+    Column("encoder_weight_B", "float", "B", "weights of a device that only encodes images (serve.encoder)"),
     Column("prefill_share", "float", "", "share of iterations that contain prompts"),
     Column(
         "prefill_bound_by",

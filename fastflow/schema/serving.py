@@ -265,6 +265,22 @@ SERVING: tuple[Column, ...] = (
         "bandwidth of a device for what devices of attention and others send each other; 0: that of their"
         " links",
     ),
+    count(
+        "serve.encoder.devices",
+        "devices of system.devices that only encode images, each those of one request at a time; the others"
+        " have no vision tower; 0: none, servers that compute prompts encode their images",
+        low=0,
+    ),
+    text(
+        "serve.encoder.chip",
+        "chip of the devices that only encode images, a choice of the group chip such as l40s; null: that of"
+        " the others, or of those that decode",
+    ),
+    nonnegative(
+        "serve.encoder.bandwidth",
+        "B/s",
+        "bandwidth at which an encoder sends the embeddings of images to a server; 0: that of their links",
+    ),
     text(
         "serve.first_token",
         "which of two servers sends the first token: prefill, that computes it; or decode, once it has the"

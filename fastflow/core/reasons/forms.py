@@ -91,6 +91,15 @@ def short_of_other_devices(*, needed: float, capacity: float, weights: float) ->
     )
 
 
+@form(Code.MEMORY)
+def short_of_encoder(*, needed: float, capacity: float, weights: float) -> str:
+    """An encoder on a device of its own needs more memory than it has [B]."""
+    return (
+        f"a device of encoders needs {needed / 1e9:.4g} GB of memory, of which weights"
+        f" {weights / 1e9:.4g} GB, has {capacity / 1e9:.4g} GB"
+    )
+
+
 # --- chips
 
 

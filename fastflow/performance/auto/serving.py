@@ -31,6 +31,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     is_disaggregated,
     single_server_strategy,
 )
+from fastflow.performance.serving.encoder_pool.devices import without_encoders
 from fastflow.performance.serving.layout import STRATEGY
 from fastflow.performance.serving.predict import ServingResult, serve
 from fastflow.physics.hardware.packages import PACKAGE
@@ -81,7 +82,7 @@ def _all_layouts(inputs: Inputs) -> list[dict[str, str | int]]:
     check_served(inputs)
     if is_disaggregated(inputs)[0]:
         return all_splits(inputs)
-    return [{STRATEGY: server} for server in all_servers(other_devices(inputs))]
+    return [{STRATEGY: server} for server in all_servers(other_devices(without_encoders(inputs)))]
 
 
 def best_servers(inputs: Inputs) -> Columns:
@@ -155,6 +156,7 @@ def all_splits(inputs: Inputs) -> list[dict[str, str | int]]:
 
     Each as inputs: strategies of both, and the number of prefill devices.
     """
+    inputs = without_encoders(inputs)
     devices, prefill_devices = int(inputs[DEVICES][0]), int(inputs[PREFILL_DEVICES][0])
     decode_strategy, prefill_strategy = str(inputs[STRATEGY][0]), str(inputs[PREFILL_STRATEGY][0])
 

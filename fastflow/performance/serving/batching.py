@@ -112,8 +112,9 @@ def demand_of(points: ServerPoints) -> Demand:
 
 
 def _intakes(inputs: Inputs) -> Intakes:
-    """Return how requests get into iterations."""
+    """Return how requests get into iterations; servers encode images themselves."""
     budget = inputs["server.max_num_batched_tokens"]
+    none = np.zeros(budget.size)
     return Intakes(
         ahead=inputs["server.schedule_ahead"],
         interval=inputs["server.scheduler_recv_interval"],
@@ -122,6 +123,9 @@ def _intakes(inputs: Inputs) -> Intakes:
         wait_iterations=inputs["server.batch_wait_timeout_iters"],
         wait_tokens=inputs["server.batch_wait_max_tokens_ratio"] * budget,
         round_trip_s=inputs["server.request_overhead"],
+        encoders=none.astype(np.int64),
+        encode_s=none,
+        send_s=none,
     )
 
 

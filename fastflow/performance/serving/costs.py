@@ -17,6 +17,7 @@ from fastflow.performance.serving.disaggregated.predict import (
     is_disaggregated,
     with_prefill_chip,
 )
+from fastflow.performance.serving.encoder_pool.devices import ENCODER_DEVICES
 from fastflow.performance.serving.other_chips import has_chip, with_chip
 from fastflow.physics.carbon.columns import carbon_columns
 from fastflow.physics.cost.columns import Devices, cost_columns, devices_of
@@ -25,7 +26,7 @@ from fastflow.physics.cost.system import HOUR
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.site.columns import power_of_site, site_columns
 from fastflow.physics.site.limits import above_site_limits, site_limit_columns
-from fastflow.schema import OF_ATTENTION
+from fastflow.schema import OF_ATTENTION, OF_ENCODER
 from fastflow.schema.carbon import CARBON_TOKEN
 from fastflow.schema.cost import A_MILLION, MILLION, TOKEN
 from fastflow.schema.power import A_MEGAWATT, TOKENS_PER_MW
@@ -91,6 +92,9 @@ def _other_devices(inputs: Inputs) -> list[tuple[Ints, Columns]]:
         count = np.where(is_disaggregated(inputs), np.minimum(inputs[PREFILL_DEVICES], left), 0)
         others.append((count, with_prefill_chip(inputs)))
         left = left - count
+    if has_chip(inputs, OF_ENCODER):
+        others.append((np.minimum(inputs[ENCODER_DEVICES], left), with_chip(inputs, OF_ENCODER)))
+        left = left - others[-1][0]
     if has_chip(inputs, OF_ATTENTION):
         others.append((np.minimum(inputs[ATTENTION_DEVICES], left), with_chip(inputs, OF_ATTENTION)))
     return others

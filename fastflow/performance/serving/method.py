@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints
+from fastflow.performance.serving.encoder_pool.devices import has_encoders
 from fastflow.performance.serving.overload import OVERLOAD
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.lengths import arrivals_of_files, blocks_with_requests
@@ -32,11 +33,11 @@ def predict_requests(
 
     servers: that share a point's requests; valid: points to predict. steady, simulate: predict some rows: as
     a table, which also says where it is `near` and whose simulation takes too `long`; and as columns.
-    Requests that arrive at the times of a file are always simulated, and policies of packages, which the
-    analytic form does not know.
+    Requests that arrive at the times of a file are always simulated, and policies of packages and queues of
+    encoders, which the analytic form does not know.
     """
     simulated = inputs["serve.simulate"] | (arrivals_of_files(inputs) > 0)
-    simulated = simulated | (simulated_policies(inputs) != "")
+    simulated = simulated | (simulated_policies(inputs) != "") | has_encoders(inputs)
     columns: Columns = {}
 
     def write(result: Columns, rows: Ints) -> None:

@@ -26,6 +26,8 @@ from fastflow.performance.serving.disaggregated.predict import (
     run_split,
 )
 from fastflow.performance.serving.drafting import MTP
+from fastflow.performance.serving.encoder_pool.devices import ENCODER_DEVICES, invalid_encoders
+from fastflow.performance.serving.encoder_pool.encoders import unconnected
 from fastflow.performance.serving.fleet.predict import run_fleet
 from fastflow.performance.serving.fleet.run import FleetRun
 from fastflow.performance.serving.images import invalid_images, with_images
@@ -83,6 +85,7 @@ def serve(inputs: Inputs) -> ServingResult:
         invalid_load(inputs),
         phases.reason,
         invalid_images(inputs, phases.prefill),
+        invalid_encoders(inputs, phases.prefill),
         invalid_model_dims(serving_inputs),
         invalid_device_rent(inputs),
         invalid_offload(inputs),
@@ -91,13 +94,17 @@ def serve(inputs: Inputs) -> ServingResult:
         "strategy": layouts.printed, "replicas": layouts.replicas,
         "prefill_strategy": np.where(disaggregated, phases.prefill.printed, ""),
         "prefill_devices": np.where(disaggregated, inputs.get(PREFILL_DEVICES, 0), 0),
-        "attention_devices": inputs[ATTENTION_DEVICES],
+        "attention_devices": inputs[ATTENTION_DEVICES], "encoder_devices": inputs[ENCODER_DEVICES],
     }  # fmt: skip
     rows, need = np.flatnonzero(~reason.exists), np.full((len(Need._fields), points), np.nan)
     if rows.size:
         arguments = serving_inputs, layouts
         scenario = build_scenario(*(arguments if rows.size == points else take(arguments, rows)))
-        of_passes = take(scenario.passes.reason, scenario.server)
+        of_passes = first_reasons(
+            take(scenario.passes.reason, scenario.server),
+            scenario.encoders.reason,
+            unconnected(scenario.inputs, scenario.servers.intake.send_s),
+        )
         reason = reason.replaced(rows, of_passes)
         valid = np.flatnonzero(~of_passes.exists)
         rows = rows[valid]

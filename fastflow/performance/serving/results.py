@@ -13,6 +13,11 @@ from fastflow.core.tables import Columns, Floats, Ints, Texts, take
 from fastflow.performance.serving.analytic.steady_state import steady
 from fastflow.performance.serving.attention_columns import attention_columns
 from fastflow.performance.serving.disaggregated.predict import predict_disaggregated
+from fastflow.performance.serving.encoder_pool.encoders import (
+    Encoders,
+    encoder_columns,
+    pool_of,
+)
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
 from fastflow.performance.serving.fleet.metrics import FLEET, GROUPS
 from fastflow.performance.serving.fleet.predict import simulate_fleets, too_large
@@ -22,6 +27,7 @@ from fastflow.performance.serving.mean_passes import MeanPass, decode_pass, prom
 from fastflow.performance.serving.memory_columns import memory_columns, read_s, tier_columns
 from fastflow.performance.serving.method import predict_requests, without_refused
 from fastflow.performance.serving.overload import OVERLOAD, overload
+from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.policy import simulated_policies
 from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LARGE, TOO_LONG
 from fastflow.performance.serving.scenario import ServingScenario, select_points
@@ -131,7 +137,8 @@ def one_prefill(scenario: ServingScenario) -> PhaseResults:
         "exchange_s": prefill.exchange, "pipeline_stall_s": prefill.stall,
         "serve_host_s": inputs["server.step_overhead"],
         "running_requests": 1.0 * inputs["serve.batch"], "kv_B": scenario.cache.of(scenario.isl) * prompts,
-    } | _of_images(scenario) | tier_columns(scenario, prefill.by, prefill.reads)  # fmt: skip
+    } | tier_columns(scenario, prefill.by, prefill.reads)  # fmt: skip
+    columns |= _of_images(scenario, scenario.encoders)
     work = _work(scenario, prefill, inputs["server.step_overhead"], layouts.stage * layouts.replicas)
     pool = Pool(scenario.power, _devices(scenario), work)
     columns |= energy_columns([pool], inputs["serve.batch"], scenario.isl, pass_s)
@@ -208,8 +215,9 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
             inputs["serve.prefill.devices"],
             _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.rank_devices),
         ),
+        pool_of(scenario.encoders),
     ]
-    devices = _devices(scenario) + inputs["serve.prefill.devices"]
+    devices = _devices(scenario) + inputs["serve.prefill.devices"] + scenario.encoders.devices
     iterations = metrics["prefill_iterations"] + metrics["decode_iterations"]
     columns: Columns = {
         "ttft_s": metrics["ttft_s"] + request, "tpot_s": tpot, "e2e_s": metrics["e2e_s"] + request,
@@ -223,9 +231,10 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
         "kv_B": metrics["cache"] * scenario.room.caches, "decode_bound_by": bound_by(scenario, decode, host),
         "prefill_bound_by": bound_by(prefill, prompt, prefill.servers.host.iteration_s),
         "simulated": metrics["simulated"], STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD],
-    } | _of_images(prefill) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
+    } | _of_images(prefill, scenario.encoders) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= attention_columns(scenario, batch, scenario.mean_context)
+    columns |= _of_encoders(scenario, prefill.servers, metrics, rate)
     columns |= _rates(rate * scenario.osl, tpot, devices)
     columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / rate)
     memory = memory_columns(scenario, columns["kv_B"], scenario.mean_context)
@@ -295,12 +304,14 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
         "prefill_bound_by": bound_by(scenario, prompt, servers.host.iteration_s),
         "simulated": metrics["simulated"],
         STATIONARY: metrics[STATIONARY], OVERLOAD: metrics[OVERLOAD] * active,
-    } | _of_images(scenario) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
+    } | _of_images(scenario, scenario.encoders) | tier_columns(scenario, decode.by, decode.reads)  # fmt: skip
     columns |= _simulated_columns(scenario, metrics)
     columns |= attention_columns(scenario, np.maximum(batch, 1.0), scenario.mean_context)
-    columns |= _rates(requests_per_s * scenario.osl, tpot, _devices(scenario))
-    pool = Pool(scenario.power, _devices(scenario), work)
-    columns |= energy_columns([pool], np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)
+    columns |= _of_encoders(scenario, servers, metrics, requests_per_s)
+    encoders, devices = scenario.encoders, _devices(scenario)
+    columns |= _rates(requests_per_s * scenario.osl, tpot, devices + encoders.devices)
+    pools = [Pool(scenario.power, devices, work), pool_of(encoders)]
+    columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)
     return columns | memory_columns(scenario, columns["kv_B"], scenario.mean_context)
 
 
@@ -314,6 +325,14 @@ def _simulated_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     return columns
 
 
+def _of_encoders(scenario: ServingScenario, servers: Servers, metrics: Columns, rate: Floats) -> Columns:
+    """Return the columns of encoders on devices of their own; servers: those that compute prompts."""
+    if not scenario.encoders.devices.any():
+        return {}
+    arrival_s = metrics["arrival_s"]
+    return encoder_columns(scenario.encoders, servers.intake.send_s, arrival_s, rate)
+
+
 def _devices(scenario: ServingScenario) -> Ints:
     return scenario.layouts.devices * scenario.layouts.replicas
 
@@ -325,10 +344,12 @@ def _rates(tokens_per_s: Floats, tpot: Floats, devices: Ints) -> Columns:
     }  # fmt: skip
 
 
-def _of_images(scenario: ServingScenario) -> Columns:
-    """Return the columns of requests' images; none where no request has any."""
+def _of_images(scenario: ServingScenario, encoders: Encoders) -> Columns:
+    """Return the columns of requests' images; none where no request has any.
+
+    scenario: of servers that compute prompts; encoders: on devices of their own.
+    """
     if not has_images(scenario.inputs):
         return {}
-    return {
-        "image_tokens": 1.0 * image_tokens(scenario.inputs), "encode_s": scenario.encoder.seconds
-    }  # fmt: skip
+    encode_s = np.where(encoders.devices > 0, encoders.encode_s, scenario.encoder.seconds)
+    return {"image_tokens": 1.0 * image_tokens(scenario.inputs), "encode_s": encode_s}

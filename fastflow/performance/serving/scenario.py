@@ -24,6 +24,13 @@ from fastflow.performance.serving.batching import (
     servers_of,
     swaps_of,
 )
+from fastflow.performance.serving.encoder_pool.devices import has_encoders
+from fastflow.performance.serving.encoder_pool.encoders import (
+    Encoders,
+    encoders_of,
+    no_encoders,
+    with_encoders,
+)
 from fastflow.performance.serving.images import IMAGES, has_images, passes_with_towers, tower_passes
 from fastflow.performance.serving.kv_cache import Cache, Room
 from fastflow.performance.serving.layout import ServerLayouts
@@ -52,8 +59,9 @@ from fastflow.performance.serving.weight_tiers import (
 )
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX as VISION
+from fastflow.physics.workload.request_trace import KEY as TRACE
 from fastflow.schema.servers import BESIDE_TOKENS, MOE_BACKEND, MOE_LIBRARY, REDUNDANT
-from fastflow.schema.serving import DISAGGREGATED, ONE_DECODE, ONE_PREFILL
+from fastflow.schema.serving import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 
 OTHER_SECTIONS = ("serve.", "server.", "router.", VISION)
 """Inputs that passes of the language model do not depend on, but for `PASS_KEYS`."""
@@ -95,6 +103,7 @@ class ServingScenario(NamedTuple):
     power: Power  # of a device
     adapter_bytes: Floats  # of an adapter or a further model on a device [B]; 0: servers have none
     others: OtherDevices  # memory of devices that do all but attention
+    encoders: Encoders  # on devices of their own
 
     @property
     def request_cache(self) -> Floats:
@@ -122,6 +131,12 @@ class ServingScenario(NamedTuple):
         """Time of the host for a request with a mean prompt, beside iterations [s]."""
         of_request: Floats = self.inputs["server.request_overhead"]
         return of_request + self.inputs["server.request_overhead_per_token"] * self.isl
+
+    @property
+    def links_of_device(self) -> Floats:
+        """Bandwidth of a device to those of other packages [B/s]."""
+        links: Floats = self.passes.chip.inter.bandwidth[self.server]
+        return links * self.inputs["net.inter.utilization"]
 
     @property
     def mean_context(self) -> Floats:
@@ -165,12 +180,22 @@ def build_scenario(inputs: Inputs, layouts: ServerLayouts, prefills: bool = Fals
     servers = servers_of(points, tokens, stages)._replace(
         swap=swaps_of(inputs, token_bytes), adapter=adapters.time
     )
-    return ServingScenario(
+    encoders = no_encoders(power) if prefills else encoders_of(inputs, power)
+    scenario = ServingScenario(
         inputs=inputs, layouts=layouts, prefill_layouts=layouts, passes=passes, server=server, cache=cache,
         room=room, isl=isl, osl=osl, active=load.active, loads=load.per_server, requests=load.requests,
         servers=servers, encoder=encoder, power=power, others=memory,
-        adapter_bytes=adapters.bytes,
+        adapter_bytes=adapters.bytes, encoders=encoders,
     )  # fmt: skip
+    of_server = _encoders_of_server(inputs, layouts, encoders)
+    servers = with_encoders(servers, encoders, of_server, inputs, scenario.links_of_device)
+    return scenario._replace(servers=servers)
+
+
+def _encoders_of_server(inputs: Inputs, layouts: ServerLayouts, encoders: Encoders) -> Ints:
+    """Return how many encoders a server has, (points,): a fleet shares all, those that decode have none."""
+    each = encoders.devices // np.maximum(layouts.replicas, 1)
+    return np.where(inputs["serve.mode"] != CONTINUOUS, 0, encoders.devices if TRACE in inputs else each)
 
 
 def _tabulated(inputs: Inputs, layouts: ServerLayouts, axes: Axes) -> tuple[Passes, Ints]:
@@ -214,12 +239,14 @@ def _with_towers(
 ) -> tuple[Passes, Ints, ImageEncoder]:
     """Return the passes with those of vision towers, every point's row in them, and the towers' results.
 
-    prefills: whether servers only prefill; those that only decode have no tower.
+    prefills: whether servers only prefill; those that only decode have no tower, nor those whose encoders
+    have devices of their own.
     """
     none = np.zeros(server.size)
     if not has_images(inputs):
         return passes, server, ImageEncoder(none, none)
-    rows = np.flatnonzero((inputs[IMAGES] > 0) & (prefills | (inputs["serve.mode"] != DISAGGREGATED)))
+    with_tower = (inputs[IMAGES] > 0) & (prefills | (inputs["serve.mode"] != DISAGGREGATED))
+    rows = np.flatnonzero(with_tower & ~has_encoders(inputs))
     if not rows.size:
         return passes, server, ImageEncoder(none, none)
     tower = tower_passes(take(dict(inputs), rows), take(layouts, rows))

@@ -34,7 +34,7 @@ from fastflow.reporting.terminal.tables import (
     quantity,
     validation_lines,
 )
-from fastflow.schema import OF_ATTENTION, OF_PREFILL
+from fastflow.schema import OF_ATTENTION, OF_ENCODER, OF_PREFILL
 from fastflow.schema.routing import KEY as ROUTER
 from fastflow.schema.serving import CONTINUOUS, DISAGGREGATED, ONE_DECODE, ONE_PREFILL
 
@@ -92,7 +92,7 @@ def title(row: Mapping[str, Any]) -> str:
 
 
 _CHIP_TITLE = "Chip"
-_OTHER_CHIPS = {OF_PREFILL: "prefill", OF_ATTENTION: "attention"}
+_OTHER_CHIPS = {OF_PREFILL: "prefill", OF_ATTENTION: "attention", OF_ENCODER: "encoders"}
 
 
 def chip_title(row: Mapping[str, Any]) -> str:

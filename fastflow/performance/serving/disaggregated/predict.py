@@ -7,14 +7,13 @@ transfer of the cache delay the second token, and count in the time per output t
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastflow.core.reasons.codes import Code, Reason, rejected
 from fastflow.core.reasons.columns import ReasonColumn, Reasons, column_of, first_reasons
-from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
+from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, replace_rows, take
 from fastflow.performance.serving.attention_pool.devices import (
     ATTENTION_DEVICES,
     has_pool,
@@ -23,6 +22,12 @@ from fastflow.performance.serving.attention_pool.devices import (
 )
 from fastflow.performance.serving.disaggregated.simulate import Pools, simulate_disaggregated
 from fastflow.performance.serving.disaggregated.steady_state import steady_disaggregated
+from fastflow.performance.serving.encoder_pool.devices import (
+    ENCODER_DEVICES,
+    has_encoders,
+    without_encoders,
+)
+from fastflow.performance.serving.encoder_pool.encoders import unconnected, with_encoders
 from fastflow.performance.serving.fleet.predict import (
     Handover,
     run_split_fleet,
@@ -84,14 +89,14 @@ def is_disaggregated(inputs: Inputs) -> Bools:
 def decode_inputs(inputs: Inputs) -> Inputs:
     """Return inputs with the devices that decode, for points of any mode: all but those of prefill.
 
-    Without those of attention, where it has devices of its own.
+    Without those of attention and of encoders, where these have devices of their own.
     """
     return other_devices(_decoding(inputs))
 
 
 def _decoding(inputs: Inputs) -> Inputs:
     """Return inputs with all devices that decode."""
-    rows = is_disaggregated(inputs)
+    rows, inputs = is_disaggregated(inputs), without_encoders(inputs)
     if not rows.any():
         return inputs
     columns = dict(inputs)
@@ -139,6 +144,7 @@ def phase_layouts(inputs: Inputs) -> PhaseLayouts:
     """Return the servers of both phases; inputs: of points of any mode, with all devices."""
     is_split = is_disaggregated(inputs)
     decoding = np.where(is_split, f"{DEVICES} - {PREFILL_DEVICES}", DEVICES)
+    decoding = np.where(has_encoders(inputs), np.char.add(decoding, f" - {ENCODER_DEVICES}"), decoding)
     decoding = np.where(has_pool(inputs), np.char.add(decoding, f" - {ATTENTION_DEVICES}"), decoding)
     decode, rows = server_layouts(decode_inputs(inputs), devices_key=decoding), np.flatnonzero(is_split)
     of_pool = invalid_pool(_decoding(inputs), decode)
@@ -149,7 +155,7 @@ def phase_layouts(inputs: Inputs) -> PhaseLayouts:
     prefilling = np.full(rows.size, PREFILL_DEVICES)
     prefill = server_layouts(prefill_inputs(columns), PREFILL_STRATEGY, prefilling)
     invalid_split = Reasons(rows.size)
-    devices, prefills = columns[DEVICES], columns[PREFILL_DEVICES]
+    devices, prefills = without_encoders(columns)[DEVICES], columns[PREFILL_DEVICES]
     for i in invalid_split.without(devices < 2):
         allowed = "at least 2 for prefill and decode apart"
         invalid_split.add(i, rejected(Code.STRATEGY, DEVICES, int(devices[i]), allowed))
@@ -160,24 +166,12 @@ def phase_layouts(inputs: Inputs) -> PhaseLayouts:
         invalid_split.add(i, rejected(Code.STRATEGY, PREFILL_DEVICES, int(prefills[i]), allowed))
     of_split = first_reasons(invalid_split.column(), take(decode.reason, rows), prefill.reason)
     reason = decode.reason.replaced(rows, of_split)
-    return PhaseLayouts(decode, _with_rows(decode, rows, prefill), reason)
-
-
-def _with_rows(layouts: ServerLayouts, rows: Ints, others: ServerLayouts) -> ServerLayouts:
-    """Return layouts with some rows replaced."""
-
-    def merge(column: NDArray[Any], replacement: NDArray[Any]) -> NDArray[Any]:
-        merged = column.astype(np.result_type(column, replacement))
-        merged[rows] = replacement
-        return merged
-
-    merged: ServerLayouts = map_columns(merge, layouts, others)
-    return merged
+    return PhaseLayouts(decode, replace_rows(decode, rows, prefill), reason)
 
 
 def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
     """Return metrics of requests; scenario: of servers that decode."""
-    prefill = build_scenario(prefill_inputs(scenario.inputs), scenario.prefill_layouts, prefills=True)
+    prefill = _prefill_scenario(scenario)
     transfer = _cache_transfer(scenario, prefill)
     sending_s = transfer.sending
     pools = Pools(
@@ -197,6 +191,7 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
     reason = first_reasons(
         _with_prefill_limit(take(prefill.passes.reason, prefill.server), scenario.inputs),
         _invalid_transfer_times(scenario.inputs, sending_s),
+        unconnected(scenario.inputs, prefill.servers.intake.send_s),
     )
     pass_times = prefill.passes.times, scenario.passes.times
     if TRACE in scenario.inputs:
@@ -223,9 +218,17 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
 
 def run_split(scenario: ServingScenario) -> FleetRun:
     """Simulate the fleet of the first point; raises InputError. scenario: of servers that decode."""
-    prefill = build_scenario(prefill_inputs(scenario.inputs), scenario.prefill_layouts, prefills=True)
+    prefill = _prefill_scenario(scenario)
     handover = _handover(scenario, _cache_transfer(scenario, prefill))
     return run_split_fleet(prefill, scenario, handover, bool(_streams(scenario.inputs)[0]), 0)
+
+
+def _prefill_scenario(scenario: ServingScenario) -> ServingScenario:
+    """Return the scenario of servers that prefill, all of which share the encoders; scenario: of decode."""
+    prefill = build_scenario(prefill_inputs(scenario.inputs), scenario.prefill_layouts, prefills=True)
+    links, encoders = prefill.links_of_device, scenario.encoders
+    servers = with_encoders(prefill.servers, encoders, encoders.devices, scenario.inputs, links)
+    return prefill._replace(servers=servers)
 
 
 def _streams(inputs: Inputs) -> Bools:
@@ -251,11 +254,8 @@ def _cache_transfer(scenario: ServingScenario, prefill: ServingScenario) -> _Cac
 
     Every device sends or receives its shard; the larger shard counts.
     """
-    inputs, chips = scenario.inputs, (scenario.passes.chip, prefill.passes.chip)
-    links = np.minimum(*(
-        chip.inter.bandwidth[phase.server] * phase.inputs["net.inter.utilization"]
-        for chip, phase in zip(chips, (scenario, prefill), strict=True)
-    ))  # fmt: skip
+    inputs = scenario.inputs
+    links = np.minimum(scenario.links_of_device, prefill.links_of_device)
     bandwidth = np.where(inputs[BANDWIDTH] > 0.0, inputs[BANDWIDTH], links)
     cache_bytes = np.maximum(scenario.cache.of(scenario.isl), prefill.cache.of(scenario.isl))
     with np.errstate(over="ignore", divide="ignore"):  # `_invalid_transfer_times` names it

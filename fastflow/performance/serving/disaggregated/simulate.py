@@ -27,6 +27,7 @@ from fastflow.performance.serving.disaggregated.pools import (
     start_decode,
     start_prefill,
 )
+from fastflow.performance.serving.encoder_pool.queue import Encoding, arrival_of, idle_encoders
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import (
@@ -87,6 +88,7 @@ class _PrefillState(NamedTuple):
     times: PassTimes
     batch: Batch
     pool: Prefills
+    encoding: Encoding
 
 
 class _DecodeState(NamedTuple):
@@ -177,7 +179,8 @@ def _simulate_requests(
     totals = np.zeros((bounds.size - 1, 2))
     requests = pool_requests_of(isl, osl, sent, loads.prefix[point])
     prefill_pool = prefills_of(pools.prefills[point], prefill_batch, count)
-    prefill_state = _PrefillState(prefill, prefill_batch, prefill_pool)
+    encoding = idle_encoders(prefill_batch.intake, count)
+    prefill_state = _PrefillState(prefill, prefill_batch, prefill_pool, encoding)
     decode_state = _DecodeState(decode, decode_batch, decodes_of(pools.decodes[point], decode_batch, count))
     transfer = _Transfer(
         pools.transfer_latency_s[point], pools.transfer_token_s[point], pools.transfer_layers[point]
@@ -185,12 +188,13 @@ def _simulate_requests(
     at_once = min(concurrency, count) if is_closed else count
     caches = _Caches(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64))
     _run(prefill_state, decode_state, requests, transfer, caches, at_once, bounds, totals)
-    ended = _ended(requests, pools.streams[point])
+    ended = _ended(requests, encoding.sent, pools.streams[point])
     window = window_of(ended, bounds, loads.rate[point])
     next_run = longer_run(window, loads, point, count)
     if next_run == 0:
         write_metrics(ended, window, loads, point, out.metrics)
-        transfers, done = _window_transfers(requests, window), totals[window.first : window.last].sum(axis=0)
+        transfers = _window_transfers(requests, encoding.sent, window)
+        done = totals[window.first : window.last].sum(axis=0)
         duration = window.end - window.start
         out.transfer_s[point] = transfers.transfer_s
         out.prefill_iterations[point] = done[_PREFILLS]
@@ -202,8 +206,11 @@ def _simulate_requests(
 
 
 @kernel
-def _ended(requests: PoolRequests, streams: bool) -> EndedRequests:
-    """Return the requests as those of a simulation that has ended; streams: as in `Pools`."""
+def _ended(requests: PoolRequests, sent: Floats, streams: bool) -> EndedRequests:
+    """Return the requests as those of a simulation that has ended.
+
+    sent: by their clients [s]; streams: as in `Pools`.
+    """
     transfers = requests.osl > 1
     first = requests.first.copy()
     if streams:
@@ -211,7 +218,8 @@ def _ended(requests: PoolRequests, streams: bool) -> EndedRequests:
     return EndedRequests(
         number=np.arange(requests.osl.size),
         osl=requests.osl,
-        sent=requests.sent,
+        sent=sent,
+        arrived=requests.sent,
         admitted=requests.admitted,
         first=first,
         begin=np.where(transfers, requests.arrive, requests.end),
@@ -223,13 +231,13 @@ def _ended(requests: PoolRequests, streams: bool) -> EndedRequests:
 
 
 @lean_kernel
-def _window_transfers(requests: PoolRequests, window: Window) -> _Transfers:
-    """Return the transfers of caches; means are of requests of the window."""
+def _window_transfers(requests: PoolRequests, sent: Floats, window: Window) -> _Transfers:
+    """Return the transfers of caches; means are of requests that clients send in the window."""
     count, transfer_s, cached = 0, 0.0, 0.0
     for i in range(requests.osl.size):
         if requests.osl[i] == 1:
             continue
-        if is_measured(window, requests.sent[i]):
+        if is_measured(window, sent[i]):
             count += 1
             transfer_s += requests.arrive[i] - requests.placed[i]
         context = requests.isl[i] + 0.5 * (1 + requests.osl[i])
@@ -257,6 +265,7 @@ def _run(
     head, tail, transfers, sent, ended, now, part = 0, 0, 0, 0, 0, 0.0, 0
     arrival = NEVER  # of the next cache at its rank
     while sent < at_once:
+        requests.sent[sent] = arrival_of(prefill.encoding, sent, requests.sent[sent])
         send_to_prefill(prefill_pool, requests, sent)
         sent += 1
     while True:
@@ -274,7 +283,8 @@ def _run(
         if ended == count:
             return
         for _ in range(min(ends, count - sent)):
-            requests.sent[sent] = now + trip_share(sent) * prefill.batch.intake.round_trip_s
+            trip_s = trip_share(sent) * prefill.batch.intake.round_trip_s
+            requests.sent[sent] = arrival_of(prefill.encoding, sent, now + trip_s)
             send_to_prefill(prefill_pool, requests, sent)
             sent += 1
         while head < tail and admit_to_decode(decode.batch, decode_pool, requests, ready[head]):

@@ -1,9 +1,23 @@
-"""Arrivals of a fleet in order: those of the trace, and followers, which wait in a binary heap."""
+"""Arrivals of a fleet in order: those of the trace, and followers, which wait in a binary heap.
+
+Where encoders have devices of their own, requests come there first, and wait in the heap until their
+embeddings are at the servers.
+"""
 
 from __future__ import annotations
 
 from fastflow.core.jit import lean_kernel
-from fastflow.performance.serving.fleet.state import FURTHER, HEAP, TAKEN, Arrivals, Trace
+from fastflow.performance.serving.encoder_pool.queue import encoded_at
+from fastflow.performance.serving.fleet.state import (
+    ENCODE,
+    FURTHER,
+    HEAP,
+    SEND,
+    TAKEN,
+    WAITS,
+    Arrivals,
+    Trace,
+)
 
 
 @lean_kernel
@@ -57,13 +71,22 @@ def drop_first(arrivals: Arrivals, request: int) -> None:
 
 @lean_kernel
 def add_follower(arrivals: Arrivals, request: int, when: float) -> None:
-    """Let a follower arrive at a time [s]."""
+    """Let a follower, or a request whose images are encoded, arrive at a time [s]."""
     node = arrivals.counts[HEAP]
     arrivals.when[node], arrivals.request[node] = when, request
     arrivals.counts[HEAP] += 1
     while node > 0 and _is_before(arrivals, node, (node - 1) // 2):
         _swap(arrivals, node, (node - 1) // 2)
         node = (node - 1) // 2
+
+
+@lean_kernel
+def encode(arrivals: Arrivals, request: int, now: float) -> None:
+    """Let an encoder have the images of a request, which then arrives at the servers."""
+    encode_s = arrivals.encode_s[ENCODE]
+    encoded = encoded_at(arrivals.encoders, encode_s, now)
+    arrivals.encode_s[WAITS] += encoded - encode_s - now
+    add_follower(arrivals, request, encoded + arrivals.encode_s[SEND])
 
 
 @lean_kernel

@@ -44,8 +44,8 @@ def results_of(scenario: ServingScenario, point: int, trace: Trace, result: Simu
     """Return what the requests of a point's fleet got."""
     requests = result.requests
     ended = EndedRequests(
-        np.arange(trace.isl.size), trace.osl, result.served.arrived, requests.admitted, requests.first,
-        requests.first, requests.end, requests.end - requests.admitted,
+        np.arange(trace.isl.size), trace.osl, result.served.arrived, result.served.arrived,
+        requests.admitted, requests.first, requests.first, requests.end, requests.end - requests.admitted,
     )  # fmt: skip
     return _results(scenario, point, ended, trace, result)
 
@@ -60,7 +60,8 @@ def results_of_legs(
     requests, count = result.requests, trace.isl.size
     first, decodes = requests.first[:count], requests.first[count:]
     ended = EndedRequests(
-        np.arange(count), trace.osl, result.served.arrived[:count], requests.admitted[:count],
+        np.arange(count), trace.osl, result.served.arrived[:count], result.served.arrived[:count],
+        requests.admitted[:count],
         decodes if streams else first, decodes, requests.end[count:],
         requests.end[count:] - requests.admitted[:count],
     )  # fmt: skip

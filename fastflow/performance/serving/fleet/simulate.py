@@ -15,16 +15,24 @@ from fastflow.core.errors import CompositionError
 from fastflow.core.jit import inlined_kernel, kernel, lean_kernel
 from fastflow.core.jit.dispatcher import Kernel
 from fastflow.core.tables import Floats, Ints
-from fastflow.performance.serving.fleet.arrivals import drop_first, first_arrival, needs_more, next_arrival_at
+from fastflow.performance.serving.fleet.arrivals import (
+    drop_first,
+    encode,
+    first_arrival,
+    needs_more,
+    next_arrival_at,
+)
 from fastflow.performance.serving.fleet.autoscale import activate, count_active, scale
 from fastflow.performance.serving.fleet.events import ARRIVAL, END, OPENING, TICK, next_event
 from fastflow.performance.serving.fleet.loading import Loader, Tables, Times, rows_of
 from fastflow.performance.serving.fleet.members import OFF, OPEN, Members, PoolStates, Scaling, ServerStates
+from fastflow.performance.serving.fleet.requests import PREFILL_POOL
 from fastflow.performance.serving.fleet.routers import built_in
 from fastflow.performance.serving.fleet.server import Caches, Log, accept, finish, has_room, plan
 from fastflow.performance.serving.fleet.state import (
     CHOICES,
     NONE,
+    WAITS,
     Arrivals,
     Fleet,
     Served,
@@ -74,6 +82,7 @@ class Simulated(NamedTuple):
     loads: int  # of adapters
     loads_s: float  # the time of all loads, and of waits for each other [s]
     timeline: Timeline
+    encode_waits_s: float  # waits of all requests for encoders on devices of their own [s]
 
 
 def simulate(
@@ -101,7 +110,7 @@ def simulate(
     tables = Tables(
         idle_fleet(servers, members, scaling, trace),
         Caches(no_texts, stores, block),
-        Log(no_trace(), not_served(no_trace()), no_arrivals()),
+        Log(no_trace(), not_served(no_trace()), no_arrivals(servers.intake)),
     )
     last_sent = float(trace.sent[~is_follower(trace)].max(initial=0.0))
     samples, most_nodes = no_samples(1 + tiers.scope.size, last_sent), MAX_BYTES // (12 * stores.tier.size)
@@ -138,6 +147,7 @@ def _result(refused: int, tables: Tables, loader: Loader, samples: Samples) -> S
     return Simulated(
         refused, loader.times, loader.served, fleet.totals, states.on_s, states.starts,
         int(stores.loads.sum()), float(stores.loads_s.sum()), timeline_of(samples),
+        float(tables.log.arrivals.encode_s[WAITS]),
     )  # fmt: skip
 
 
@@ -283,7 +293,12 @@ def _run(
         elif event.kind == ARRIVAL:
             request = first_arrival(arrivals, trace)
             drop_first(arrivals, request)
-            served.arrived[request], pool = now, trace.pool[request]
+            pool = trace.pool[request]
+            if served.arrived[request] < 0.0:
+                served.arrived[request] = now
+                if pool == PREFILL_POOL and arrivals.encoders.size > 0:
+                    encode(arrivals, request, now)
+                    continue
             pools.arrivals[pool] += 1
             _wait_at_router(pools, trace, limits, pool, request)
             if count_active(members, states, pool) == 0:

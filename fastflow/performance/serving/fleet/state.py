@@ -17,7 +17,7 @@ from fastflow.performance.serving.fleet.members import (
     pool_states,
     server_states,
 )
-from fastflow.performance.serving.passes.step_time import Servers
+from fastflow.performance.serving.passes.step_time import Intakes, Servers
 from fastflow.performance.serving.simulator.fast_forward import TOTALS
 from fastflow.performance.serving.simulator.scheduler import NEVER, Ranks, Requests, Service
 
@@ -138,11 +138,15 @@ class Arrivals(NamedTuple):
     request: Ints
     number: Ints  # (requests,) of each request, in the whole trace; NONE: a free slot
     counts: Ints  # HEAP, TAKEN, CHOICES, FURTHER
+    encoders: Floats  # (encoders,) when each has encoded all that it has [s]; none: servers encode images
+    encode_s: Floats  # (ENCODING,) of the images of a request, to send their embeddings, all waits [s]
 
 
 HEAP, TAKEN, CHOICES, FURTHER = range(4)
 """Of `Arrivals.counts`: followers in the heap, requests taken from `order`, ranks that may take the next, and
 whether more requests come than those that are loaded."""
+ENCODE, SEND, WAITS = ENCODING = range(3)
+"""Of `Arrivals.encode_s`."""
 
 
 class Fleet(NamedTuple):
@@ -253,10 +257,13 @@ def is_follower(trace: Trace) -> Bools:
     return follows
 
 
-def no_arrivals() -> Arrivals:
-    """Return the arrivals before any request is loaded."""
+def no_arrivals(intake: Intakes) -> Arrivals:
+    """Return the arrivals before any request is loaded; intake: of servers, the first with the encoders."""
     none = np.zeros(0, dtype=np.int64)
-    return Arrivals(none, np.zeros(0), none, none, np.zeros(4, dtype=np.int64))
+    encode_s = np.array([intake.encode_s[0], intake.send_s[0], 0.0])
+    return Arrivals(
+        none, np.zeros(0), none, none, np.zeros(4, dtype=np.int64), np.zeros(intake.encoders[0]), encode_s
+    )
 
 
 def not_served(trace: Trace) -> Served:

@@ -40,6 +40,9 @@ class Intakes(NamedTuple):
     wait_iterations: Ints  # most iterations for which prompts wait for others
     wait_tokens: Floats  # prompts' tokens that end this wait
     round_trip_s: Floats  # from the end of a request until the client's next one is with the server [s]
+    encoders: Ints  # devices that encode images before requests come to the server; 0: none (`encoder_pool`)
+    encode_s: Floats  # of the images of a request on one of them [s]
+    send_s: Floats  # to send a request's embeddings to the server [s]
 
 
 class Swaps(NamedTuple):
@@ -125,6 +128,9 @@ class Intake(NamedTuple):
     wait_iterations: int
     wait_tokens: float
     round_trip_s: float
+    encoders: int
+    encode_s: float
+    send_s: float
 
 
 class Pipeline(NamedTuple):

@@ -41,6 +41,7 @@ class RequestMetrics(NamedTuple):
     ttft: Latency  # from sending to the first token
     tpot: Latency  # time per token after the first, of requests with several
     e2e: Latency  # from sending to the last token
+    arrival_s: Floats  # from sending to the arrival at the server, mean [s]
     requests_per_s: Floats  # requests that end in the window over its duration, or all over that of the run
     decoding: Floats  # requests that decode, mean over time
     queue: Floats  # requests that have not started, mean over time
@@ -66,7 +67,7 @@ def columns_of(simulated: Any) -> Columns:
 def no_metrics(points: int) -> RequestMetrics:
     """Return the table of points before any is simulated."""
     ttft, tpot, e2e = (Latency(*np.zeros((len(Latency._fields), points))) for _ in _TIMES)
-    return RequestMetrics(ttft, tpot, e2e, *np.zeros((5, points)))
+    return RequestMetrics(ttft, tpot, e2e, *np.zeros((6, points)))
 
 
 @kernel
@@ -75,22 +76,24 @@ def write_metrics(
 ) -> None:
     """Write the metrics of a point's requests."""
     ttft, tpot, e2e = np.empty(ended.end.size), np.empty(ended.end.size), np.empty(ended.end.size)
-    num_sent, num_tpot, ends, decoding, waiting = 0, 0, 0, 0.0, 0.0
+    num_sent, num_tpot, ends, decoding, waiting, arrival_s = 0, 0, 0, 0.0, 0.0, 0.0
     for i in range(ended.end.size):
         if is_measured(window, ended.sent[i]):
             ttft[num_sent] = ended.first[i] - ended.sent[i]
             e2e[num_sent] = ended.end[i] - ended.sent[i]
+            arrival_s += ended.arrived[i] - ended.sent[i]
             num_sent += 1
             if ended.osl[i] > 1:
                 tpot[num_tpot] = (ended.end[i] - ended.first[i]) / (ended.osl[i] - 1)
                 num_tpot += 1
         ends += is_measured(window, ended.end[i])
         decoding += overlap(window, ended.begin[i], ended.end[i])
-        waiting += overlap(window, ended.sent[i], ended.admitted[i])
+        waiting += overlap(window, ended.arrived[i], ended.admitted[i])
     duration, percentile = window.end - window.start, loads.percentile[point]
     _write_latency(ttft[:num_sent], percentile, point, out.ttft)
     _write_latency(tpot[:num_tpot], percentile, point, out.tpot)
     _write_latency(e2e[:num_sent], percentile, point, out.e2e)
+    out.arrival_s[point] = arrival_s / max(num_sent, 1)
     out.requests_per_s[point] = ends / duration
     out.decoding[point] = decoding / duration
     out.queue[point] = waiting / duration

@@ -16,6 +16,7 @@ from fastflow.core.errors import CompositionError
 from fastflow.core.jit import kernel, lean_kernel
 from fastflow.core.jit.dispatcher import Kernel
 from fastflow.core.tables import Floats, Ints
+from fastflow.performance.serving.encoder_pool.queue import Encoding, arrival_of, idle_encoders
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
 from fastflow.performance.serving.requests.load import (
@@ -182,10 +183,11 @@ def _simulate_requests(
         slot_requests = requests_of(isl[members], osl[members], sent[members], loads.prefix[point])
         ranks = ranks_of(batch.ranks, members.size, batch.most)
         at_once = share if is_closed else members.size
-        if not _run(times, batch, slot_requests, ranks, at_once, parts, schedule, in_order):
+        encoding = idle_encoders(batch.intake, members.size)
+        if not _run(times, batch, slot_requests, ranks, encoding, at_once, parts, schedule, in_order):
             out.refused[point] = STALLED
             return 0
-        _append_ended(ended, slot_requests, members, num_ended)
+        _append_ended(ended, slot_requests, encoding.sent, members, num_ended)
         num_ended += members.size
     window = window_of(ended, bounds, loads.rate[point])
     next_run = longer_run(window, loads, point, requests)
@@ -199,16 +201,23 @@ def _simulate_requests(
 def empty_ended(requests: int) -> EndedRequests:
     """Return an empty table for some requests."""
     number, osl = np.empty(requests, dtype=np.int64), np.empty(requests, dtype=np.int64)
-    sent, admitted, first = np.empty(requests), np.empty(requests), np.empty(requests)
-    return EndedRequests(number, osl, sent, admitted, first, first, np.empty(requests), np.empty(requests))
+    sent, arrived, admitted, first = (
+        np.empty(requests),
+        np.empty(requests),
+        np.empty(requests),
+        np.empty(requests),
+    )
+    end, service = np.empty(requests), np.empty(requests)
+    return EndedRequests(number, osl, sent, arrived, admitted, first, first, end, service)
 
 
 @kernel
-def _append_ended(ended: EndedRequests, requests: Requests, number: Ints, start: int) -> None:
-    """Append a slot's requests to those of the slots before it."""
+def _append_ended(ended: EndedRequests, requests: Requests, sent: Floats, number: Ints, start: int) -> None:
+    """Append a slot's requests to those of the slots before it; sent: by their clients [s]."""
     stop = start + number.size
     ended.number[start:stop], ended.osl[start:stop] = number, requests.osl
-    ended.sent[start:stop], ended.admitted[start:stop] = requests.sent, requests.admitted
+    ended.sent[start:stop], ended.arrived[start:stop] = sent, requests.sent
+    ended.admitted[start:stop] = requests.admitted
     ended.first[start:stop], ended.end[start:stop] = requests.first, requests.end
     ended.service[start:stop] = requests.end - requests.admitted
 
@@ -228,6 +237,7 @@ def _run(
     batch: Batch,
     requests: Requests,
     ranks: Ranks,
+    encoding: Encoding,
     at_once: int,
     parts: _Parts,
     schedule: Callable[..., Any],
@@ -244,6 +254,7 @@ def _run(
     state, is_idle, first_use_s = new_state(), True, batch.host.first_use_s
     row, until = totals[part], bounds[part + 1]
     while sent < min(at_once, count):
+        requests.sent[sent] = arrival_of(encoding, sent, requests.sent[sent])
         send(batch, requests, ranks, sent)
         sent += 1
     while ended < count:
@@ -279,7 +290,8 @@ def _run(
         for rank in range(batch.ranks):
             ended += advance(batch, requests, ranks, rank, steps.passes, now)
         for _ in range(min(ended - before, count - sent)):  # an open loop has sent all
-            requests.sent[sent] = now + trip_share(sent) * batch.intake.round_trip_s
+            trip_s = trip_share(sent) * batch.intake.round_trip_s
+            requests.sent[sent] = arrival_of(encoding, sent, now + trip_s)
             send(batch, requests, ranks, sent)
             sent += 1
     return True

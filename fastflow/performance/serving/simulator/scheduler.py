@@ -140,6 +140,9 @@ def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
             servers.intake.wait_iterations[point],
             servers.intake.wait_tokens[point],
             servers.intake.round_trip_s[point],
+            servers.intake.encoders[point],
+            servers.intake.encode_s[point],
+            servers.intake.send_s[point],
         ),
         graph=Graph(
             servers.graph.step[point],

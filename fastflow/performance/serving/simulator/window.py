@@ -54,6 +54,7 @@ class EndedRequests(NamedTuple):
     number: Ints  # in the order of sending
     osl: Ints
     sent: Floats
+    arrived: Floats  # at the server: with its embeddings, where encoders have devices of their own
     admitted: Floats  # when it starts
     first: Floats  # its first token
     begin: Floats  # when it starts to decode

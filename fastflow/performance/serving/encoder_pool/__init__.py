@@ -1,0 +1,1 @@
+"""Encoders of images on devices of their own."""
