@@ -2,6 +2,7 @@
 
 from math import floor
 
+from tests.naive.encoders import Encoders
 from tests.naive.served_stages import pass_s
 from tests.naive.serving import graph_size, line, plane, shared_s
 
@@ -127,13 +128,15 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
     prefills, decodes = pools
     links = {}  # when a rank of a server has sent all
     every, ready, now = [], [], 0.0
+    encoders, clients_s = Encoders(servers[0]), []
     log = []  # (when it starts, of which pool, what it takes [s]) of each iteration
 
     def send(when, round_trip_s):
         number = len(every)
         if number < len(lengths):
             when += trip_share(number) * round_trip_s
-            request = Request(number, when, *lengths[number], prefix)
+            clients_s.append(when)
+            request = Request(number, encoders.arrival(when), *lengths[number], prefix)
             every.append(request)
             unit = prefills[number % len(prefills)]
             request.unit = unit
@@ -217,4 +220,5 @@ def simulate(times, servers, counts, way, lengths, arrivals, concurrency, prefix
         request.service = request.end - request.admitted - waited
         if streams and request.osl > 1:
             request.first = request.arrive
+        request.arrived, request.sent = request.sent, clients_s[request.number]
     return every, log

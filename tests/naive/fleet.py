@@ -5,6 +5,7 @@ Tables are dictionaries of lists, or lists of dictionaries, with the names of th
 
 from tests.naive import serving
 from tests.naive.autoscaling import OPEN, STARTING, Member, ServerPool
+from tests.naive.encoders import Encoders
 from tests.naive.prefix_cache import Caches, adapters_of, path_of, tokens_of
 from tests.naive.routing import Router
 from tests.naive.serving import compose, most_at_once, parts_of, preempt, swap_s_of
@@ -28,6 +29,7 @@ class Request(serving.Request):
         self.uses = False  # its nodes
         self.rank = self.arrived = self.routed = None
         self.hit = self.read = self.handed = self.preempted = 0
+        self.encode_wait_s = 0.0
 
     def cached(self, hit, block):
         """Return the tokens that need not be computed; hit: those in memory."""
@@ -142,6 +144,7 @@ class Fleet:
         self.requests = [Request(number, trace) for number in range(len(trace["isl"]))]
         self.think_s = trace["sent"]
         self.followers = {request.follower for request in self.requests}
+        self.encoders, self.encoded = Encoders(servers[0]), set()
         self.to_arrive = {  # when, by request
             request.number: trace["sent"][request.number]
             for request in self.requests
@@ -150,7 +153,8 @@ class Fleet:
 
     def events(self):
         """Return all events that are known: (when, kind, whether it is a follower's, number)."""
-        events = [(when, ARRIVES, i in self.followers, i) for i, when in self.to_arrive.items()]
+        later = self.followers | self.encoded
+        events = [(when, ARRIVES, i in later, i) for i, when in self.to_arrive.items()]
         for server in self.servers:
             if server.state == STARTING:
                 events.append((server.opens_at, OPENS, False, server.number))
@@ -164,9 +168,20 @@ class Fleet:
             events += [(when, TICKS, False, number) for when, number in ticks if when is not None]
         return events
 
+    def come(self, request, now):
+        """Let a request have its images encoded before it comes to the router, if other devices do that."""
+        if request.arrived is None:
+            request.arrived = now
+            if request.pool == 0 and self.encoders.free:
+                arrival, encoders = self.encoders.arrival(now), self.encoders
+                request.encode_wait_s = arrival - now - encoders.encode_s - encoders.send_s
+                self.to_arrive[request.number] = arrival
+                self.encoded.add(request.number)
+                return
+        self.arrive(request, now)
+
     def arrive(self, request, now):
         """Route a request that comes to the router, or let it wait for a server of its pool to open."""
-        request.arrived = now
         pool = self.pools[request.pool]
         pool.arrivals += 1
         before = len(pool.waiting)
@@ -308,7 +323,7 @@ class Fleet:
                 self.route_waiting(self.pools[number], now)
             elif kind == ARRIVES:
                 del self.to_arrive[number]
-                self.arrive(self.requests[number], now)
+                self.come(self.requests[number], now)
             else:
                 self.begin(self.servers[number], now)
 

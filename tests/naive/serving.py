@@ -2,6 +2,7 @@
 
 from math import floor
 
+from tests.naive.encoders import Encoders
 from tests.naive.served_stages import pass_s
 
 
@@ -327,13 +328,15 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix, trip_share, 
     """
     ranks = [Rank() for _ in range(server["ranks"])]
     every, now, intake, is_first_use = [], 0.0, Intake(), True
+    encoders, clients_s = Encoders(server), []
     log = []  # (when it starts, totals) of each iteration
 
     def send(when, round_trip_s):
         number = len(every)
         if number < len(lengths):
             when += trip_share(number) * round_trip_s
-            request = Request(number, when, *lengths[number], server, prefix)
+            clients_s.append(when)
+            request = Request(number, encoders.arrival(when), *lengths[number], server, prefix)
             every.append(request)
             waiting = ranks[number % len(ranks)].waiting
             waiting.insert(sum(other.sent <= request.sent for other in waiting), request)
@@ -388,4 +391,5 @@ def simulate(times, server, lengths, arrivals, concurrency, prefix, trip_share, 
                     send(now, server["round_trip_s"])
     for request in every:
         request.service = request.end - request.admitted
+        request.arrived, request.sent = request.sent, clients_s[request.number]
     return every, log

@@ -154,7 +154,12 @@ def of_package(fleet, policy=None):
     of_requests = {name: getattr(got.requests, name) for name in ("admitted", "first", "end")}
     served = SimpleNamespace(**of_requests, **got.served._asdict(), hit=got.served.cached)
     return SimpleNamespace(
-        refused=got.refused, served=served, totals=got.totals, on_s=got.on_s, starts=got.starts
+        refused=got.refused,
+        served=served,
+        totals=got.totals,
+        on_s=got.on_s,
+        starts=got.starts,
+        encode_waits_s=got.encode_waits_s,
     )
 
 

@@ -17,7 +17,8 @@ PLAIN = {
     "most": 1024, "capacity": 1_000_000, "mixes": False, "chunks": True, "reserves": False, "per_pass": 1.0,
     "queries": 1, "draft_s": 0.0, "in_flight": 1.0, "widest": 0.0, "last": 1.0, "eager_s": 0.0,
     "first_use_s": 0.0, "ahead": False, "interval": 1, "balances": False, "timeout": 50, "wait_iterations": 0,
-    "wait_tokens": 0.0, "round_trip_s": 0.0, "step": 1, "largest": 1 << 40, "pads": True, "launch_s": 0.0,
+    "wait_tokens": 0.0, "round_trip_s": 0.0, "encoders": 0,
+    "encode_s": 0.0, "send_s": 0.0, "step": 1, "largest": 1 << 40, "pads": True, "launch_s": 0.0,
     "swap_tokens": 0, "swap_token_s": 0.0, "adapter_s": 0.0, "any_adapter_s": 0.0,
 }  # fmt: skip
 LOAD = {

@@ -329,8 +329,9 @@ def _of_encoders(scenario: ServingScenario, servers: Servers, metrics: Columns, 
     """Return the columns of encoders on devices of their own; servers: those that compute prompts."""
     if not scenario.encoders.devices.any():
         return {}
-    arrival_s = metrics["arrival_s"]
-    return encoder_columns(scenario.encoders, servers.intake.send_s, arrival_s, rate)
+    encoders, send_s = scenario.encoders, servers.intake.send_s
+    wait_s = metrics.get("encode_wait_s", metrics["arrival_s"] - encoders.encode_s - send_s)
+    return encoder_columns(encoders, send_s, np.maximum(wait_s, 0.0), rate)
 
 
 def _devices(scenario: ServingScenario) -> Ints:

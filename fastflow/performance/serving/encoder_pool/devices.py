@@ -74,7 +74,7 @@ def invalid_encoders(inputs: Inputs, layouts: ServerLayouts) -> ReasonColumn:
         servers = np.maximum(layouts.replicas, 1)
         is_shared = inputs["serve.mode"] == CONTINUOUS
         for i in reason.without(has & is_shared & (number % servers > 0)):
-            allowed = f"as many for each of the {servers[i]} servers of {STRATEGY}={layouts.printed[i]}"
+            allowed = f"a multiple of {servers[i]}, the servers of {STRATEGY}={layouts.printed[i]}; or 0"
             reason.add(i, rejected(Code.STRATEGY, ENCODER_DEVICES, int(number[i]), allowed))
     return reason.column()
 

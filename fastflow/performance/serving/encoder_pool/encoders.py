@@ -78,7 +78,7 @@ def encoders_of(inputs: Inputs, power: Power) -> Encoders:
         exchange_s=tower.part.exchange,
         throttled_s=tower.part.throttled,
         joules=tower.part.energy,
-        embeddings=EMBEDDING_BYTES * numbers,
+        embeddings=EMBEDDING_BYTES * numbers.astype(np.float64),
         bandwidth=chip.inter.bandwidth * of_encoder["net.inter.utilization"],
         weights=tower.weights,
         power=power_of(of_encoder, chip),
@@ -119,16 +119,15 @@ def unconnected(inputs: Inputs, send_s: Floats) -> ReasonColumn:
     return reason.column()
 
 
-def encoder_columns(encoders: Encoders, send_s: Floats, arrival_s: Floats, rate: Floats) -> Columns:
+def encoder_columns(encoders: Encoders, send_s: Floats, wait_s: Floats, rate: Floats) -> Columns:
     """Return the result columns of encoders; none where no point has any.
 
-    send_s: of a request's embeddings [s]; arrival_s: from sending to the arrival at a server, mean [s];
-    rate: of requests, of all servers [1/s]; (points,).
+    send_s: of a request's embeddings [s]; wait_s: of a request for an encoder, mean [s]; rate: of requests,
+    of all servers [1/s]; (points,).
     """
     rows = encoders.devices > 0
     if not rows.any():
         return {}
-    wait_s = np.maximum(arrival_s - encoders.encode_s - send_s, 0.0)
     columns = {
         "encode_wait_s": wait_s, "embedding_transfer_s": send_s,
         "encoder_utilization": rate * encoders.encode_s / np.maximum(encoders.devices, 1),

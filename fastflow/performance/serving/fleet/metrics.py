@@ -67,6 +67,7 @@ class FleetMetrics(NamedTuple):
     transfer_s: Floats  # to hand over the cache of a request, mean over requests [s]
     prefill_iterations: Floats  # of disaggregated servers
     decode_iterations: Floats
+    encode_wait_s: Floats  # for an encoder on a device of its own, mean over requests [s]
     classes: Texts  # of each class of service, as `by_class` says
     turns: Texts  # of turns of sessions, as `by_turn` says
     of_sessions: SessionMetrics
@@ -74,13 +75,13 @@ class FleetMetrics(NamedTuple):
     @classmethod
     def empty(cls, points: int) -> FleetMetrics:
         """Return the table of points before any is simulated."""
-        floats = np.zeros((13, points))
+        floats = np.zeros((14, points))
         return cls(
             refused=np.zeros(points, dtype=np.int64), metrics=no_metrics(points), prefill_share=floats[0],
             preemptions=floats[1], cache=floats[2], simulated=np.ones(points), prefix_hit_rate=floats[3],
             tier_hit_rate=floats[4], goodput_per_s=floats[5], servers_on=floats[6], server_starts=floats[7],
             transfer_s=floats[8], prefill_iterations=floats[9], decode_iterations=floats[10],
-            adapter_loads=floats[11], adapter_load_s=floats[12],
+            adapter_loads=floats[11], adapter_load_s=floats[12], encode_wait_s=floats[13],
             classes=np.full(points, "", dtype=object), turns=np.full(points, "", dtype=object),
             of_sessions=SessionMetrics(*np.full((len(SessionMetrics._fields), points), np.nan)),
         )  # fmt: skip
@@ -134,6 +135,7 @@ def _write(scenario: ServingScenario, point: int, run: FleetRun, out: FleetMetri
     has_adapters = scenario.inputs[ADAPTERS][point] != NO_ADAPTERS
     out.adapter_loads[point] = result.loads if has_adapters else np.nan
     out.adapter_load_s[point] = result.loads_s / result.loads if result.loads else np.nan
+    out.encode_wait_s[point] = result.encode_waits_s / ended.osl.size
     prompts = results.isl.sum()
     out.prefix_hit_rate[point] = results.cached.sum() / prompts
     out.tier_hit_rate[point] = results.read.sum() / prompts

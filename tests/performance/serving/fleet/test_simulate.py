@@ -51,6 +51,8 @@ def compare(fleet, policy=None, definition=compose):
         assert row[ITERATIONS] == server.totals["iterations"]
         assert row[WITH_PREFILL] == server.totals["with_prefill"]
         assert row[PREEMPTIONS] == server.totals["preemptions"]
+    waits_s = sum(request.encode_wait_s for request in requests)
+    assert got.encode_waits_s == pytest.approx(waits_s, rel=1e-9, abs=1e-9)
     last = max(request.end for request in requests)
     assert got.starts.tolist() == [server.starts for server in members]
     assert got.on_s == pytest.approx([server.on_s(last) for server in members], rel=1e-9, abs=1e-9)

@@ -80,6 +80,11 @@ def random_intake(random):
             "wait_tokens": float(random.integers(1, 60)),
         },
         "trip": {"round_trip_s": 10.0 ** random.uniform(-4.0, 0.0)},
+        "encoders": {
+            "encoders": int(random.integers(1, 4)),
+            "encode_s": 10.0 ** random.uniform(-3.0, -0.5),
+            "send_s": float(random.choice([0.0, 1e-2])),
+        },
         "eager": {"eager_s": 10.0 ** random.uniform(-3.5, -1.5)},
         "first use": {"first_use_s": 10.0 ** random.uniform(-3.0, 0.0)},
         "graphs": {
@@ -208,8 +213,9 @@ def check_metrics(row, requests, window, load_, begin):
     span = window["end"] - window["start"]
     decoding, queue = (
         sum(naive_window.inside(window, *ends(r)) for r in requests)
-        for ends in (lambda r: (begin(r), r.end), lambda r: (r.sent, r.admitted))
+        for ends in (lambda r: (begin(r), r.end), lambda r: (r.arrived, r.admitted))
     )
+    assert row["arrival_s"] == pytest.approx(np.mean([r.arrived - r.sent for r in sent]), rel=1e-9, abs=1e-12)
     assert near(row["requests_per_s"], len(ended) / span, 1e-9)
     assert row["decoding"] * span == pytest.approx(decoding, rel=1e-9, abs=1e-12)
     assert row["queue"] * span == pytest.approx(queue, rel=1e-9, abs=1e-12)
