@@ -83,7 +83,10 @@ def _rules(inputs: Inputs, layouts: ServerLayouts) -> list[_Rule]:
     """Return what does not go with devices of encoders."""
     whole, mode = f"; or {ENCODER_DEVICES}=0", inputs["serve.mode"]
     return [
-        _Rule(Code.LOAD, ENCODER_DEVICES, inputs[IMAGES] == 0, "0 where serve.images is 0"),
+        _Rule(
+            Code.LOAD, ENCODER_DEVICES, inputs[IMAGES] == 0,
+            "0 where serve.images is 0; or serve.images of at least 1",
+        ),
         _Rule(
             Code.LOAD, "serve.mode", ~np.isin(mode, (CONTINUOUS, DISAGGREGATED)),
             f"{CONTINUOUS} or {DISAGGREGATED}: a single pass has no queue of encoders{whole}",

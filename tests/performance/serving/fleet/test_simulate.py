@@ -103,7 +103,9 @@ def test_the_draws_have_what_can_happen():
         seen["preempted"] += any(request.preempted for request in requests)
         seen["dropped"] += hits[0] != hits[1]
         seen["waits"] += any(request.admitted > request.arrived for request in requests)
-    assert min(seen[name] for name in ("hit", "read", "preempted", "dropped", "waits")) >= 6, seen
+        seen["encoders"] += any(request.encode_wait_s > 0.0 for request in requests)
+    names = "hit", "read", "preempted", "dropped", "waits", "encoders"
+    assert min(seen[name] for name in names) >= 6, seen
 
 
 @cases(40)
