@@ -43,6 +43,7 @@ from fastflow.performance.serving.overload import overload
 from fastflow.performance.serving.requests.load import TOO_LARGE, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
+from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.hardware.power import LIMIT, PREFILL_LIMIT
 from fastflow.physics.parallelism.mesh import AXES
 from fastflow.physics.parallelism.strategy import parse
@@ -267,9 +268,9 @@ def _cache_transfer(scenario: ServingScenario, prefill: ServingScenario) -> _Cac
 def _invalid_transfer_times(inputs: Inputs, sending_s: Floats) -> ReasonColumn:
     """Say for every point why its caches do not reach the devices that decode; sending_s: [s]."""
     reason = Reasons(sending_s.size)
-    for i in reason.without(~np.isfinite(sending_s)):
+    for i in reason.without(~(sending_s <= MAX_VALUE)):
         value = float(inputs[BANDWIDTH][i])
-        allowed = "a bandwidth with which a cache comes to a device that decodes in a time that is a number"
+        allowed = f"a bandwidth with which a cache comes to a device that decodes in at most {MAX_VALUE:g} s"
         if value == 0.0:
             allowed = "a bandwidth, since these devices have no links between packages"
         reason.add(i, rejected(Code.NETWORK, BANDWIDTH, value, allowed))

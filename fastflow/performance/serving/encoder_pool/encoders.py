@@ -22,6 +22,7 @@ from fastflow.performance.serving.energy import Pool, Work
 from fastflow.performance.serving.images import image_tokens, tower_passes
 from fastflow.performance.serving.layout import server_layouts
 from fastflow.performance.serving.passes.step_time import Intakes, Servers
+from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.parallelism.memory.process import offered
@@ -113,9 +114,12 @@ def with_encoders(
 def unconnected(inputs: Inputs, send_s: Floats) -> ReasonColumn:
     """Say for every point why its embeddings do not come to the servers; send_s: [s]."""
     reason = Reasons(send_s.size)
-    for i in reason.without(~np.isfinite(send_s)):
-        allowed = "a bandwidth, since these devices have no links between packages"
-        reason.add(i, rejected(Code.NETWORK, BANDWIDTH, float(inputs[BANDWIDTH][i]), allowed))
+    for i in reason.without(~(send_s <= MAX_VALUE)):
+        value = float(inputs[BANDWIDTH][i])
+        allowed = f"a bandwidth with which embeddings come to a server in at most {MAX_VALUE:g} s"
+        if value == 0.0:
+            allowed = "a bandwidth, since these devices have no links between packages"
+        reason.add(i, rejected(Code.NETWORK, BANDWIDTH, value, allowed))
     return reason.column()
 
 

@@ -178,6 +178,7 @@ def test_columns_of_both_pools():
             "serve.prefill.strategy=TP-4 is invalid",
         ),
         (["serve.prefill.devices=2", "serve.prefill.strategy=TP-1", "model.dtype=bf16"], "device of prefill"),
+        (["serve.prefill.devices=2", "serve.bandwidth=1e-300 B/s"], "in at most 1e+100 s"),
     ],
 )
 def test_points_without_results_say_which_pool_is_wrong(overrides, says):
