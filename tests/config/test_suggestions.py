@@ -98,7 +98,7 @@ def test_the_command_line_gives_the_advice_for_every_group(composer, group):
         ("concurency=64", ["serve.concurrency"]),
         (
             "devices=64",
-            ["system.devices", "system.package.devices", "serve.attention.devices", "serve.prefill.devices"],
+            ["system.devices", "system.package.devices", "serve.attention.devices", "serve.encoder.devices"],
         ),
         ("model.zero=1", ["parallel.zero_stage"]),
         ("chp.tdp=300", ["chip.tdp"]),

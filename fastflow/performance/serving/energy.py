@@ -48,7 +48,8 @@ def energy_columns(pools: Sequence[Pool], requests: Floats, tokens: Floats, seco
         waiting = np.maximum(total - work.passes, 0.0)
         host = np.minimum(work.host, waiting)
         drawn = work.joules + power.idle * waiting + HOST_SHARE * power.active * host
-        joules = joules + np.clip(drawn, power.idle * total, power.limit * total)
+        most = np.where(number > 0, power.limit, 0.0) * total  # a chip may have no limit
+        joules = joules + np.clip(drawn, power.idle * total, most)
         devices = devices + number
         kernels, throttled = kernels + work.kernels, throttled + work.throttled
     return {

@@ -16,7 +16,7 @@ from fastflow.performance.serving.disaggregated.predict import predict_disaggreg
 from fastflow.performance.serving.encoder_pool.encoders import (
     Encoders,
     encoder_columns,
-    pool_of,
+    encoder_pools,
 )
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
 from fastflow.performance.serving.fleet.metrics import FLEET, GROUPS
@@ -215,7 +215,7 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
             inputs["serve.prefill.devices"],
             _work(prefill, prompt, prefill.servers.host.iteration_s, prefill.layouts.rank_devices),
         ),
-        pool_of(scenario.encoders),
+        *encoder_pools(scenario.encoders),
     ]
     devices = _devices(scenario) + inputs["serve.prefill.devices"] + scenario.encoders.devices
     iterations = metrics["prefill_iterations"] + metrics["decode_iterations"]
@@ -310,7 +310,7 @@ def _continuous_columns(scenario: ServingScenario, metrics: Columns) -> Columns:
     columns |= _of_encoders(scenario, servers, metrics, requests_per_s)
     encoders, devices = scenario.encoders, _devices(scenario)
     columns |= _rates(requests_per_s * scenario.osl, tpot, devices + encoders.devices)
-    pools = [Pool(scenario.power, devices, work), pool_of(encoders)]
+    pools = [Pool(scenario.power, devices, work), *encoder_pools(encoders)]
     columns |= energy_columns(pools, np.ones(batch.size), scenario.osl, 1.0 / requests_per_s)
     return columns | memory_columns(scenario, columns["kv_B"], scenario.mean_context)
 

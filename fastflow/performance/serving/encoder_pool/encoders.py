@@ -140,9 +140,11 @@ def encoder_columns(encoders: Encoders, send_s: Floats, wait_s: Floats, rate: Fl
     return {name: np.where(rows, column, 0.0) for name, column in columns.items()}
 
 
-def pool_of(encoders: Encoders) -> Pool:
-    """Return the encoders with the work of a request, for its energy."""
+def encoder_pools(encoders: Encoders) -> list[Pool]:
+    """Return the encoders with the work of a request, for its energy; none where no point has any."""
+    if not encoders.devices.any():
+        return []
     kernels_s = encoders.encode_s - encoders.exchange_s
     host_s = np.zeros(kernels_s.size)
     work = Work(encoders.joules, encoders.encode_s, host_s, kernels_s, encoders.throttled_s)
-    return Pool(encoders.power, encoders.devices, work)
+    return [Pool(encoders.power, encoders.devices, work)]

@@ -132,3 +132,17 @@ def test_the_best_layout_leaves_encoders_their_devices():
     made = row(*SINGLE, *IMAGES, "system.devices=3", "serve.encoder.devices=1", "parallel.strategy=auto")
     assert made["feasible"]
     assert made["strategy"] in ("TP-2", "TP-1-d2", "TP-1-p2")
+
+
+def test_points_with_and_without_encoders_are_as_alone():
+    """Also on a chip whose power has no limit."""
+    words = (
+        "chip=pathfinding", "tech=n7", "mem=hbm2e", "system=mesh", "parallel.strategy=TP-1", "serve=continuous",
+        "serve.concurrency=4", "serve.num_requests=40", *IMAGES, "system.devices=4",
+    )  # fmt: skip
+    both = fastflow.evaluate(*SMALL, *TOWER, *words, "serve.encoder.devices=0,2")
+    assert both["reason"].tolist() == ["", ""]
+    for count, made in both.iterrows():
+        alone = fastflow.evaluate(*SMALL, *TOWER, *words, f"serve.encoder.devices={2 * count}").iloc[0]
+        for name in ("ttft_s", "energy_J", "weight_B", "tokens_per_s_per_device"):
+            assert made[name] == alone[name], name
