@@ -327,6 +327,17 @@ def test_groups_and_sessions_of_requests(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_images_and_their_encoders(seed):
+    inputs = {"serve.images": 2, "serve.image_size": "448"}
+    row = served(seed, encoder_devices=3)
+    images, encoders = map(plain, serving.image_lines(row, inputs))
+    check_text(images, [(2, ""), (448, ""), (row["image_tokens"], ""), *of(row, "encode_s")])
+    names = "encoder_devices", "encoder_utilization", "encode_wait_s", "embedding_transfer_s"
+    check_text(encoders, of(row, *names))
+    assert len(list(serving.image_lines(served(seed, encoder_devices=0), inputs))) == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_time_memory_and_energy_of_a_server(seed):
     row = served(seed)
     _, _, time, memory = serving.served_sheets(row, NO_LIMITS)

@@ -174,8 +174,8 @@ def image_lines(row: Mapping[str, Any], inputs: Mapping[str, Any]) -> Iterator[s
             wait, sending = (quantity(name, row[name]) for name in ("encode_wait_s", "embedding_transfer_s"))
             yield (
                 f"Encoders: {devices:,} {'device' if devices == 1 else 'devices'}, busy"
-                f" {row['encoder_utilization']:.0%}; a request waits {wait} for one, its embeddings take {sending}"
-                " to a server"
+                f" {row['encoder_utilization']:.0%}; a request waits {wait} for one,"
+                f" its embeddings take {sending} to a server"
             )
 
 

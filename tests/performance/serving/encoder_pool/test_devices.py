@@ -137,8 +137,8 @@ def test_the_best_layout_leaves_encoders_their_devices():
 def test_points_with_and_without_encoders_are_as_alone():
     """Also on a chip whose power has no limit."""
     words = (
-        "chip=pathfinding", "tech=n7", "mem=hbm2e", "system=mesh", "parallel.strategy=TP-1", "serve=continuous",
-        "serve.concurrency=4", "serve.num_requests=40", *IMAGES, "system.devices=4",
+        "chip=pathfinding", "tech=n7", "mem=hbm2e", "system=mesh", "parallel.strategy=TP-1",
+        "serve=continuous", "serve.concurrency=4", "serve.num_requests=40", *IMAGES, "system.devices=4",
     )  # fmt: skip
     both = fastflow.evaluate(*SMALL, *TOWER, *words, "serve.encoder.devices=0,2")
     assert both["reason"].tolist() == ["", ""]
