@@ -40,9 +40,8 @@ def ranking_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Par
     """Yield the best fleets, or the front, and how many were simulated; frame: of a ranking."""
     meets = frame[frame["meets_constraints"]]
     rows = meets[meets["on_front"]] if about["pareto"] and len(meets) else meets
-    simulated = f"{about['simulated']:,} of {pluralize(about['points'], 'configuration')} simulated"
-    skipped = about["points"] - about["simulated"]
-    note = f"{simulated}; bounds exclude the others" if skipped else simulated
+    note = _simulations(about, f"{about['simulated']:,} of {pluralize(about['points'], 'configuration')}")
+    note += "; bounds exclude the others" if about["points"] > about["simulated"] else ""
     if rows.empty:
         least = frame.head(_MAX_FLEETS)
         title = f"No fleet meets the constraints; the {len(least)} with the best {about['objective']}"
@@ -59,6 +58,12 @@ def ranking_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Par
     keys = differing(about, shown)
     yield listing(title, [*keys, *result_columns(about, shown, keys)], records(shown))
     yield note
+
+
+def _simulations(about: Mapping[str, Any], configurations: str) -> str:
+    """Say how many configurations were simulated, and of these how many not to the end."""
+    stopped = f", {about['stopped']:,} of them stopped early" if about.get("stopped") else ""
+    return f"{configurations} simulated{stopped}"
 
 
 def result_columns(about: Mapping[str, Any], frame: pd.DataFrame, keys: Sequence[str] = ()) -> list[str]:
@@ -87,7 +92,7 @@ def plan_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Part]:
             sheet.add_row(*cells, *(_cell(name, row[name]) for name in (*keys, *results)))
     yield sheet
     yield from _totals(frame, about)
-    yield f"{pluralize(about['simulated'], 'simulation')} of periods"
+    yield _simulations(about, pluralize(about["simulated"], "period of configurations"))
 
 
 def _cell(name: str, value: Any) -> str:
