@@ -40,7 +40,8 @@ def ranking_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Par
     """Yield the best fleets, or the front, and how many were simulated; frame: of a ranking."""
     meets = frame[frame["meets_constraints"]]
     rows = meets[meets["on_front"]] if about["pareto"] and len(meets) else meets
-    note = _simulations(about, f"{about['simulated']:,} of {pluralize(about['points'], 'configuration')}")
+    counts = f"{about['simulated']:,} of {pluralize(about['points'], 'configuration')}"
+    note = f"{counts} simulated{stopped(about)}"
     note += "; bounds exclude the others" if about["points"] > about["simulated"] else ""
     if rows.empty:
         least = frame.head(_MAX_FLEETS)
@@ -60,10 +61,9 @@ def ranking_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Par
     yield note
 
 
-def _simulations(about: Mapping[str, Any], configurations: str) -> str:
-    """Say how many configurations were simulated, and of these how many not to the end."""
-    stopped = f", {about['stopped']:,} of them stopped early" if about.get("stopped") else ""
-    return f"{configurations} simulated{stopped}"
+def stopped(about: Mapping[str, Any]) -> str:
+    """Say how many simulations were stopped early; "" for none, as in datasets of older versions."""
+    return f", {about['stopped']:,} of them stopped early" if about.get("stopped") else ""
 
 
 def result_columns(about: Mapping[str, Any], frame: pd.DataFrame, keys: Sequence[str] = ()) -> list[str]:
@@ -92,7 +92,7 @@ def plan_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Part]:
             sheet.add_row(*cells, *(_cell(name, row[name]) for name in (*keys, *results)))
     yield sheet
     yield from _totals(frame, about)
-    yield _simulations(about, pluralize(about["simulated"], "period of configurations"))
+    yield f"{pluralize(about['simulated'], 'simulation')} of periods{stopped(about)}"
 
 
 def _cell(name: str, value: Any) -> str:
