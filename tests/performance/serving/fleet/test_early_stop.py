@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastflow.performance.serving.fleet import loading
+from fastflow.performance.serving.fleet import loading, simulate
 from fastflow.performance.serving.fleet.early_stop import EarlyStop, early_stop
 from fastflow.performance.serving.fleet.loading import Times
 from fastflow.performance.serving.fleet.run import RequestResults, results_of
 from fastflow.performance.serving.fleet.state import Served
-from fastflow.performance.serving.requests.load import STOPPED
+from fastflow.performance.serving.requests.load import STOPPED, TOO_LARGE
 from fastflow.performance.serving.slo import GOODPUT, LIMITS, MEAN, PERCENTILE, STATISTICS, Limit
 from tests.naive import early_stop as naive
 from tests.performance.serving.fleet.test_loading import assert_same
@@ -152,6 +152,16 @@ def test_a_long_trace_has_few_looks_and_a_short_one_none():
     assert 14 <= len(looks) <= 16
     looks.clear()
     of_package(fleet_of_sessions(200, 5), stop=lambda *_: looks.append(0) or "")
+    assert not looks
+
+
+def test_a_fleet_whose_tables_may_be_too_large_is_refused_as_without(monkeypatch):
+    """Fewer requests at a time would fit."""
+    monkeypatch.setattr(simulate, "MAX_BYTES", 12 * 100)
+    monkeypatch.setattr(loading, "LEAST_WINDOW", 1)
+    looks = []
+    got = of_package(fleet_of_sessions(40, 4), stop=lambda *_: looks.append(0) or "")
+    assert got.refused == TOO_LARGE
     assert not looks
 
 
