@@ -82,6 +82,14 @@ def of_a_figure():
     return of_zero.reason_code
 
 
+def of_a_stopped_fleet(folder):
+    path = folder / "requests.csv"
+    path.write_text("arrival_time,isl,osl\n" + "\n".join(f"{second},500,20" for second in range(2500)))
+    fleet = ("serve=continuous", "server=vllm", "model=llama3_8b", "chip=h100_sxm", f"serve.trace={path}")
+    found = fastflow.search(*fleet, "parallel.strategy=TP-1", "constraints=ttft_p99_s<1 us")
+    return found.ranking["reason_code"][0]
+
+
 HEADER = {name: name for name in NAMES}
 OTHERS = {
     Code.TOO_LARGE: lambda _: of_a_schedule(),
@@ -93,6 +101,7 @@ OTHERS = {
         )
     ),
     Code.ZERO: lambda _: of_a_figure(),
+    Code.STOPPED: of_a_stopped_fleet,
 }
 
 

@@ -135,8 +135,8 @@ def arrays_by_name(columns):
     return {name: np.array(values, dtype=types[name]) for name, values in columns.items()}
 
 
-def of_package(fleet, policy=None):
-    """Return what the package's simulation says."""
+def of_package(fleet, policy=None, stop=None):
+    """Return what the package's simulation says; stop: when it stops."""
     router = dict(fleet["router"])
     got = simulate(
         (fleet["times"], fleet["times"]),
@@ -150,6 +150,7 @@ def of_package(fleet, policy=None):
         Limits(**router),
         fleet["block"],
         policy,
+        stop,
     )
     of_requests = {name: getattr(got.requests, name) for name in ("admitted", "first", "end")}
     served = SimpleNamespace(**of_requests, **got.served._asdict(), hit=got.served.cached)

@@ -55,6 +55,7 @@ class Code(IntEnum):
     ZERO = 27, "the parameter is 0, so it has no relative change"
     POWER_LIMIT = 28, "the power limit is above the power budget, or not above what the device draws at rest"
     SITE_POWER = 29, "a rack, or the system at the site, draws more than its limit"
+    STOPPED = 30, "the simulation was stopped early: it cannot meet a constraint of the search any more"
 
     @property
     def label(self) -> str:

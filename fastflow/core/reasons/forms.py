@@ -220,6 +220,12 @@ def stalled(*, policy: str) -> str:
     return f"server.policy={policy} leaves requests waiting though none runs and none will arrive"
 
 
+@form(Code.STOPPED)
+def stopped(*, ended: int, requests: int, missed: str) -> str:
+    """A simulation was stopped after some of its requests had ended; missed: the limit in words."""
+    return f"stopped after {ended:,} of {requests:,} requests: {missed}"
+
+
 # --- racks and the site
 
 

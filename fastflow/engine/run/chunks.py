@@ -19,6 +19,7 @@ from fastflow.engine.run.no_effect import COLUMN, trials_of, with_no_effect_of_s
 from fastflow.engine.run.predict import Predicted, columns_of, predict_points, predict_range
 from fastflow.performance.accuracy.classes import typical_columns
 from fastflow.performance.serving import is_serving
+from fastflow.performance.serving.slo import Limit
 
 KINDS: dict[str, Any] = {"float": np.float64, "int": np.int64, "bool": np.bool_, "str": np.object_}
 # Peak memory of a chunk, of the language model at three levels (tests/engine/run/test_chunks.py) [B]
@@ -86,13 +87,21 @@ def rows(grid: Grid, start: int, stop: int) -> ResultTable:
     return tabulate(grid, np.arange(start, stop, dtype=np.int64), predict_range(grid, start, stop))
 
 
-def rows_of(grid: Grid, points: NDArray[np.int64], changed: Mapping[str, str | int] = NOTHING) -> ResultTable:
-    """Evaluate points of a grid in any order; (points,) each. changed: values in place of inputs, by key."""
+def rows_of(
+    grid: Grid,
+    points: NDArray[np.int64],
+    changed: Mapping[str, str | int] = NOTHING,
+    stop_at: tuple[Limit, ...] | None = None,
+) -> ResultTable:
+    """Evaluate points of a grid in any order; (points,) each.
+
+    changed: values in place of inputs, by key. stop_at: limits of fleets, as of `predict_points`.
+    """
     predicted = []
     for positions, share in grid.shares_of(points):
         inputs = grid.inputs(share)
         inputs |= {key: broadcast_column(np.array([value]), positions.size) for key, value in changed.items()}
-        part = predict_points(inputs, trials=trials_of(grid, share, inputs))
+        part = predict_points(inputs, trials=trials_of(grid, share, inputs), stop_at=stop_at)
         predicted.append(part._replace(positions=positions, share=share))
     return tabulate(grid, points, predicted)
 

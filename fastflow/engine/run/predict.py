@@ -22,6 +22,7 @@ from fastflow.physics.parallelism.strategy import AUTO
 if TYPE_CHECKING:
     from fastflow.performance.prediction import Prediction
     from fastflow.performance.serving.predict import ServingResult
+    from fastflow.performance.serving.slo import Limit
 
 STRATEGIES = ("parallel.strategy", "serve.prefill.strategy")
 """Keys whose value may be `auto`."""
@@ -56,14 +57,18 @@ def predict_range(grid: Grid, start: int, stop: int) -> list[Predicted]:
 
 
 def predict_points(
-    inputs: Columns, any_strategy: bool = False, trials: Sequence[Trial] = (), kernels: str = ""
+    inputs: Columns,
+    any_strategy: bool = False,
+    trials: Sequence[Trial] = (),
+    kernels: str = "",
+    stop_at: tuple[Limit, ...] | None = None,
 ) -> Predicted:
     """Compile missing kernels, resolve the strategy, and run the model of training or of serving.
 
     inputs: (points,) each. any_strategy: use any strategy in place of the best one, for a warm-up. trials:
     of some of the points, predicted after them. kernels: the list of kernels to compile, as of
-    `compile_ahead`. `columns_of` makes the result columns. Raises InputError, also for a
-    missing input.
+    `compile_ahead`. stop_at: limits of fleets, as of `serve`. `columns_of` makes the result columns. Raises
+    InputError, also for a missing input.
     """
     from fastflow.performance.auto.no_fit import LEAST
     from fastflow.performance.precompile import compile_ahead
@@ -74,7 +79,7 @@ def predict_points(
     resolved = resolved_inputs(inputs, any_strategy)
     least = reasons_of_no_number(resolved.pop(LEAST, None), none_fits)
     no_fit = None if least is None else column_of(least)
-    prediction, trials = _with_trials(resolved, trials)
+    prediction, trials = _with_trials(resolved, trials, stop_at)
     points = next(iter(inputs.values())).size
     return Predicted(np.arange(points), inputs, prediction, resolved, None, trials, no_fit, any_strategy)
 
@@ -114,24 +119,24 @@ def resolved_inputs(inputs: Columns, any_strategy: bool = False) -> Columns:
         return dict(resolve_any_strategy(inputs) if any_strategy else resolve_strategy(inputs))
 
 
-def _model(inputs: Columns) -> Prediction | ServingResult:
+def _model(inputs: Columns, stop_at: tuple[Limit, ...] | None = None) -> Prediction | ServingResult:
     """Run the model on points with resolved strategies; raises InputError."""
     with naming_missing_input(inputs):
         if is_serving(inputs):
             from fastflow.performance.serving.predict import serve
 
-            return serve(inputs)
+            return serve(inputs, stop_at)
         from fastflow.performance import crossflow
 
         return crossflow.predict(inputs)
 
 
 def _with_trials(
-    resolved: Columns, trials: Sequence[Trial]
+    resolved: Columns, trials: Sequence[Trial], stop_at: tuple[Limit, ...] | None
 ) -> tuple[Prediction | ServingResult, Sequence[Trial]]:
     """Run the model on points and their trials; returns the prediction, and the trials that it accepts."""
     try:
-        return _model(with_trials(resolved, trials)), trials
+        return _model(with_trials(resolved, trials), stop_at), trials
     except InputError:
         if not trials:
             raise

@@ -44,7 +44,7 @@ from fastflow.performance.serving.requests.lengths import (
 )
 from fastflow.performance.serving.results import phases_of
 from fastflow.performance.serving.scenario import ServingScenario, build_scenario, select_points
-from fastflow.performance.serving.slo import slo_violations, with_compared
+from fastflow.performance.serving.slo import Limit, slo_violations, with_compared
 from fastflow.performance.serving.weight_tiers import invalid_offload
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.workload import invalid_model_dims
@@ -71,9 +71,10 @@ class ServingResult(NamedTuple):
     chip: Chip  # of the devices that decode
 
 
-def serve(inputs: Inputs) -> ServingResult:
+def serve(inputs: Inputs, stop_at: tuple[Limit, ...] | None = None) -> ServingResult:
     """Predict points that serve; inputs: columns as `crossflow.predict` takes them, of one family.
 
+    stop_at: limits; a fleet that cannot meet them, or `serve.slo`, any more is stopped early; None: none is.
     Raises InputError where servers of the model are not modelled.
     """
     check_served(inputs)
@@ -109,7 +110,9 @@ def serve(inputs: Inputs) -> ServingResult:
         valid = np.flatnonzero(~of_passes.exists)
         rows = rows[valid]
         if rows.size:
-            scenario = select_points(scenario, valid)._replace(prefill_layouts=take(phases.prefill, rows))
+            scenario = select_points(scenario, valid)._replace(
+                prefill_layouts=take(phases.prefill, rows), stop_at=stop_at
+            )
             results = phases_of(scenario)
             reason = reason.replaced(rows, results.reason)
             need[:, rows] = _need(scenario, results.columns)

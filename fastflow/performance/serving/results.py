@@ -20,7 +20,7 @@ from fastflow.performance.serving.encoder_pool.encoders import (
 )
 from fastflow.performance.serving.energy import Pool, Work, energy_columns
 from fastflow.performance.serving.fleet.metrics import FLEET, GROUPS
-from fastflow.performance.serving.fleet.predict import simulate_fleets, too_large
+from fastflow.performance.serving.fleet.predict import simulate_fleets, stopped_early, too_large
 from fastflow.performance.serving.images import has_images, image_tokens
 from fastflow.performance.serving.kv_cache import cache_shortage
 from fastflow.performance.serving.mean_passes import MeanPass, decode_pass, prompt_passes
@@ -29,7 +29,7 @@ from fastflow.performance.serving.method import predict_requests, without_refuse
 from fastflow.performance.serving.overload import OVERLOAD, overload
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.policy import simulated_policies
-from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LARGE, TOO_LONG
+from fastflow.performance.serving.requests.load import STALLED, STOPPED, TAKEN, TOO_LARGE, TOO_LONG
 from fastflow.performance.serving.scenario import ServingScenario, select_points
 from fastflow.performance.serving.simulator.by_policy import simulate_each
 from fastflow.performance.validity import MAX_VALUE
@@ -184,7 +184,7 @@ def continuous(scenario: ServingScenario) -> PhaseResults:
             lambda rows, loads: simulate_each(times, take(scenario.servers, rows), loads, policies[rows]),
         )  # fmt: skip
     refused = columns.pop("refused").astype(np.int64)
-    reason = _refusals(scenario, refused, columns["requests_per_s"] * scenario.active)
+    reason = _refusals(scenario, refused, columns)
     return PhaseResults(_continuous_columns(scenario, without_refused(columns, refused)), reason)
 
 
@@ -241,15 +241,17 @@ def disaggregated(scenario: ServingScenario) -> PhaseResults:
     return PhaseResults(columns | memory, result.reason)
 
 
-def _refusals(scenario: ServingScenario, refused: Ints, carried: Floats) -> ReasonColumn:
-    """Say why servers refuse a load; carried: rate that they serve, where it is too high [1/s]."""
-    reason = Reasons(refused.size)
+def _refusals(scenario: ServingScenario, refused: Ints, columns: Columns) -> ReasonColumn:
+    """Say why servers refuse a load; columns: with the rate that they serve, where it is too high [1/s]."""
+    reason, carried = Reasons(refused.size), columns["requests_per_s"] * scenario.active
     for i in np.flatnonzero(refused != TAKEN).tolist():
         if refused[i] == TOO_LONG:
             request, adapter = scenario.longest_request_cache[i], scenario.adapter_bytes[i]
             reason.add(i, _cache_shortage(scenario, i, float(request), float(adapter)))
         elif refused[i] == TOO_LARGE:
             reason.add(i, too_large(scenario, i))
+        elif refused[i] == STOPPED:
+            reason.add(i, stopped_early(scenario, i, columns))
         elif refused[i] == STALLED:
             reason.add(i, stalled(policy=str(scenario.inputs[POLICY][i])))
         else:

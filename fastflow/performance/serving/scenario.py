@@ -48,7 +48,7 @@ from fastflow.performance.serving.requests.lengths import (
     num_known_requests,
 )
 from fastflow.performance.serving.requests.load import Loads
-from fastflow.performance.serving.slo import PERCENTILE
+from fastflow.performance.serving.slo import PERCENTILE, Limit
 from fastflow.performance.serving.streamed_weights import with_lower_tiers
 from fastflow.performance.serving.two_batches import with_two_batches
 from fastflow.performance.serving.weight_tiers import (
@@ -104,6 +104,7 @@ class ServingScenario(NamedTuple):
     adapter_bytes: Floats  # of an adapter or a further model on a device [B]; 0: servers have none
     others: OtherDevices  # memory of devices that do all but attention
     encoders: Encoders  # on devices of their own
+    stop_at: tuple[Limit, ...] | None = None  # where fleets that miss one, or `serve.slo`, stop; None: never
 
     @property
     def request_cache(self) -> Floats:
@@ -263,7 +264,7 @@ def select_points(scenario: ServingScenario, rows: Ints) -> ServingScenario:
     columns = {
         name: take(column, rows)
         for name, column in scenario._asdict().items()
-        if name not in ("passes", "inputs")
+        if name not in ("passes", "inputs", "stop_at")
     }
     return scenario._replace(inputs=take(dict(scenario.inputs), rows), **columns)
 

@@ -6,6 +6,8 @@ them, else with their mean. A single pass has one latency.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from fastflow.core.reasons.columns import ReasonColumn, Reasons
@@ -18,6 +20,24 @@ LIMITS = {"ttft": "serve.slo.ttft", "tpot": "serve.slo.tpot"}
 """Latencies that can have a limit, and its key."""
 COMPARED = {name: f"{name}_slo_s" for name in LIMITS}
 """Result columns that are compared with the limit."""
+GOODPUT = "goodput_per_s"
+MEAN = 0.0
+_STATISTICS = {"": MEAN, "_p50": 50.0, "_p90": 90.0, "_p95": 95.0, "_p99": 99.0}
+STATISTICS = {
+    f"{time}{part}_s": (time, percentile)
+    for time in ("ttft", "tpot", "e2e")
+    for part, percentile in _STATISTICS.items()
+}
+"""Result columns that are a statistic of requests' latencies: the latency, and the percentile or `MEAN`."""
+
+
+class Limit(NamedTuple):
+    """The most that a statistic of latencies may be, or the least goodput: beyond it a point is no use."""
+
+    of: str  # ttft, tpot or e2e; or GOODPUT
+    percentile: float  # of a latency, or MEAN
+    value: float  # [s], or of goodput [1/s]
+    text: str  # that it is missed
 
 
 def has_limit(inputs: Inputs) -> Bools:

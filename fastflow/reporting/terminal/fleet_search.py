@@ -40,9 +40,9 @@ def ranking_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Par
     """Yield the best fleets, or the front, and how many were simulated; frame: of a ranking."""
     meets = frame[frame["meets_constraints"]]
     rows = meets[meets["on_front"]] if about["pareto"] and len(meets) else meets
-    simulated = f"{about['simulated']:,} of {pluralize(about['points'], 'configuration')} simulated"
-    skipped = about["points"] - about["simulated"]
-    note = f"{simulated}; bounds exclude the others" if skipped else simulated
+    counts = f"{about['simulated']:,} of {pluralize(about['points'], 'configuration')}"
+    note = f"{counts} simulated{stopped(about)}"
+    note += "; bounds exclude the others" if about["points"] > about["simulated"] else ""
     if rows.empty:
         least = frame.head(_MAX_FLEETS)
         title = f"No fleet meets the constraints; the {len(least)} with the best {about['objective']}"
@@ -59,6 +59,11 @@ def ranking_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Par
     keys = differing(about, shown)
     yield listing(title, [*keys, *result_columns(about, shown, keys)], records(shown))
     yield note
+
+
+def stopped(about: Mapping[str, Any]) -> str:
+    """Say how many simulations were stopped early; "" for none, as in datasets of older versions."""
+    return f", {about['stopped']:,} of them stopped early" if about.get("stopped") else ""
 
 
 def result_columns(about: Mapping[str, Any], frame: pd.DataFrame, keys: Sequence[str] = ()) -> list[str]:
@@ -87,7 +92,7 @@ def plan_parts(frame: pd.DataFrame, about: Mapping[str, Any]) -> Iterator[Part]:
             sheet.add_row(*cells, *(_cell(name, row[name]) for name in (*keys, *results)))
     yield sheet
     yield from _totals(frame, about)
-    yield f"{pluralize(about['simulated'], 'simulation')} of periods"
+    yield f"{pluralize(about['simulated'], 'simulation')} of periods{stopped(about)}"
 
 
 def _cell(name: str, value: Any) -> str:

@@ -71,6 +71,8 @@ EXAMPLES = [
      "server.policy=mine leaves requests waiting though none runs and none will arrive"),
     (forms.above_limit(statistic="mean ttft", latency=0.21532, key="serve.slo.ttft", limit=0.05),
      "mean ttft is 0.2153 s, above serve.slo.ttft=0.05 s"),
+    (forms.stopped(ended=6240, requests=100_000, missed="ttft_p99_s is above 1 s"),
+     "stopped after 6,240 of 100,000 requests: ttft_p99_s is above 1 s"),
     (forms.rack_above_limit(drawn=41260.0, limit=4e4, devices=24, of_device=523.0),
      "a rack draws 41.3 kW, above power.rack_limit=40 kW: power.rack_devices=24 keeps to it, or"
      " chip.power_limit='523 W'"),

@@ -13,6 +13,7 @@ from fastflow.config.messages import suggestion
 from fastflow.core import units
 from fastflow.core.errors import InputError
 from fastflow.core.tables import Bools, Floats, Texts
+from fastflow.performance.serving.slo import GOODPUT, MEAN, STATISTICS, Limit
 from fastflow.schema import result_column
 
 _FORM = re.compile(r"\s*(?P<name>\w+)\s*(?P<sense><=|>=|<|>)\s*(?P<limit>[^<>=]+?)\s*")
@@ -49,6 +50,18 @@ class Constraint(NamedTuple):
         bound: where `is_upper`, values are at least as large, else at most; NaN: none is known.
         """
         return np.asarray(~np.isnan(bound) & ~self.met_by(bound), dtype=np.bool_)
+
+
+def stop_at(constraints: Sequence[Constraint]) -> tuple[Limit, ...]:
+    """Return the limits at which a simulation may stop: most latencies, and the least goodput."""
+    limits = []
+    for constraint in constraints:
+        name, limit = constraint.name, constraint.limit
+        if constraint.is_upper and name in STATISTICS:
+            limits.append(Limit(*STATISTICS[name], limit, f"{name} is above {show(name, limit)}"))
+        elif not constraint.is_upper and name == GOODPUT:
+            limits.append(Limit(name, MEAN, limit, f"{name} is below {show(name, limit)}"))
+    return tuple(limits)
 
 
 def show(name: str, value: float) -> str:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.analysis.search.fleets.constraints import Constraint, missed
+from fastflow.analysis.search.fleets.constraints import Constraint, missed, stop_at
 from fastflow.analysis.search.fleets.measures import MAXIMISED, Measure
 from fastflow.core.pareto import nondominated
+from fastflow.core.reasons.codes import Code
 from fastflow.core.tables import Bools, Columns, Floats, Ints, Texts
 from fastflow.engine.dataset.schema import ResultTable
 from fastflow.engine.grid.grid import Grid
@@ -45,6 +46,7 @@ class Simulated:
     - `bounds`: Floats, the least possible value of each measure, -inf where none is known, (measures, points)
     - `values`: Floats, of simulated points, NaN of others, (measures, points)
     - `is_known`: Bools, whether a point is simulated, (points,)
+    - `is_stopped`: Bools, whether its simulation was stopped early, (points,)
     - `missed`: Texts, which constraint a simulated point misses, "" for none, (points,)
     - `excluded`: Bools, whether a bound shows that a point misses a constraint, (points,)
     """
@@ -62,6 +64,7 @@ class Simulated:
                 self.excluded |= constraint.excludes(bound)
         self.values: Floats = np.full(self.bounds.shape, np.nan)
         self.is_known: Bools = np.zeros(points, dtype=np.bool_)
+        self.is_stopped: Bools = np.zeros(points, dtype=np.bool_)
         self.missed: Texts = np.full(points, "", dtype=object)
         self._tables: list[ResultTable] = []
         self._row: dict[int, tuple[int, int]] = {}
@@ -106,7 +109,7 @@ class Simulated:
         if not points.size:
             return
         pieces = np.array_split(points, min(points.size, self.workers.pool.size))
-        work = partial(_simulate, self.problem.grid, self.changed, self.workers.token)
+        work = partial(_simulate, self.problem, self.changed, self.workers.token)
         for piece, table in zip(pieces, self.workers.pool.map(work, pieces), strict=True):
             self._add(piece, table)
 
@@ -121,6 +124,7 @@ class Simulated:
         reason = np.where(feasible, "", np.ma.filled(table["reason"], "").astype(object))
         reason[~feasible & (reason == "")] = "not feasible"
         self.missed[points] = missed(self.problem.constraints, table, reason)
+        self.is_stopped[points] = np.ma.filled(table["reason_code"], "") == Code.STOPPED.label
 
     def best(self) -> int:
         """Return the best point by the first measure of those that meet all constraints; -1 for none."""
@@ -148,11 +152,16 @@ def batch_size(bounds: Floats) -> int:
 
 
 def _simulate(
-    grid: Grid, changed: Mapping[str, str | int], token: CancellationToken, points: Ints
+    problem: Problem, changed: Mapping[str, str | int], token: CancellationToken, points: Ints
 ) -> ResultTable:
-    """Simulate some points in this thread."""
+    """Simulate some points in this thread; those that cannot meet the constraints any more are stopped.
+
+    Bands of uncertainty need whole runs.
+    """
+    grid = problem.grid
+    limits = None if grid.uncertainty is not None else stop_at(problem.constraints)
     with token:
-        return rows_of(grid, points, changed)
+        return rows_of(grid, points, changed, limits)
 
 
 def _bounds(grid: Grid, changed: Mapping[str, str | int]) -> Columns:

@@ -45,7 +45,8 @@ def ranking_table(simulated: Simulated, options: FleetOptions) -> pa.Table:
         rows.append(first | row)
     names = ["rank", *objectives, "meets_constraints", "missed_constraint"]
     names += ["on_front"] if options.has_front else []
-    schema = _schema(simulated.problem.grid, names, options, kinds.FLEETS, int(simulated.is_known.sum()))
+    counts = {"simulated": int(simulated.is_known.sum()), "stopped": int(simulated.is_stopped.sum())}
+    schema = _schema(simulated.problem.grid, names, options, kinds.FLEETS, counts)
     return _table(rows, schema)
 
 
@@ -70,10 +71,16 @@ def plan_table(plan: Plan, grid: Grid, options: FleetOptions) -> pa.Table:
         "fixed_objective",
         *(f"fixed_{name}" for name in _FIXED),
     ]
-    tried = sum(row["configurations"] for row in rows)
-    schema = _schema(grid, names, options, kinds.PLAN, tried)
+    counts = {"simulated": sum(row["configurations"] for row in rows), "stopped": _stopped(plan)}
+    schema = _schema(grid, names, options, kinds.PLAN, counts)
     about = json.loads(schema.metadata[ABOUT.encode()]) | {"fixed": _keys_of_fixed(plan, grid)}
     return _table(rows, schema.with_metadata({**schema.metadata, ABOUT.encode(): json.dumps(about).encode()}))
+
+
+def _stopped(plan: Plan) -> int:
+    """Return how many simulations of periods were stopped early."""
+    simulated = (period.simulated for period in plan.periods)
+    return sum(int(fleets.is_stopped.sum()) for fleets in simulated if fleets is not None)
 
 
 def _keys_of_fixed(plan: Plan, grid: Grid) -> dict[str, Any]:
@@ -109,8 +116,13 @@ def _objective_values(simulated: Simulated, options: FleetOptions, point: int) -
     return {name: measure.sign * value for name, measure, value in pairs}
 
 
-def _schema(grid: Grid, names: Sequence[str], options: FleetOptions, kind: str, tried: int) -> pa.Schema:
-    """Return the schema of a table; names: of its columns before those of the grid."""
+def _schema(
+    grid: Grid, names: Sequence[str], options: FleetOptions, kind: str, counts: Mapping[str, int]
+) -> pa.Schema:
+    """Return the schema of a table.
+
+    names: of its columns before those of the grid; counts: of simulations.
+    """
     fields = []
     units = dict(zip(_OBJECTIVES, options.measures, strict=False)) | {"fixed_objective": options.measures[0]}
     for name in names:
@@ -122,7 +134,7 @@ def _schema(grid: Grid, names: Sequence[str], options: FleetOptions, kind: str, 
         "objective": options.measures[0].name,
         "pareto": options.measures[1].name if options.has_front else None,
         "constraints": [constraint.text for constraint in options.constraints],
-        "points": grid.points, "simulated": tried, "keys": grid.keys,
+        "points": grid.points, **counts, "keys": grid.keys,
     }  # fmt: skip
     metadata = identity(
         grid, kind, about["objective"], about["pareto"], about["constraints"], options.period_s

@@ -32,6 +32,7 @@ from fastflow.performance.serving.fleet.predict import (
     Handover,
     run_split_fleet,
     simulate_split_fleets,
+    stopped_early,
     too_large,
 )
 from fastflow.performance.serving.fleet.run import FleetRun
@@ -40,7 +41,7 @@ from fastflow.performance.serving.layout import STRATEGY, ServerLayouts, server_
 from fastflow.performance.serving.method import predict_requests, without_refused
 from fastflow.performance.serving.other_chips import has_chip, with_chip
 from fastflow.performance.serving.overload import overload
-from fastflow.performance.serving.requests.load import TOO_LARGE, TOO_LONG, TOO_MANY
+from fastflow.performance.serving.requests.load import STOPPED, TOO_LARGE, TOO_LONG, TOO_MANY
 from fastflow.performance.serving.scenario import ServingScenario, build_scenario
 from fastflow.performance.serving.simulator.latencies import columns_of
 from fastflow.performance.validity import MAX_VALUE
@@ -211,6 +212,8 @@ def predict_disaggregated(scenario: ServingScenario) -> DisaggregatedResults:
         refusals.add(i, overload(float(columns["requests_per_s"][i]), float(loads.rate[i])))
     for i in np.flatnonzero(refused == TOO_LARGE).tolist():
         refusals.add(i, too_large(scenario, i))
+    for i in np.flatnonzero(refused == STOPPED).tolist():
+        refusals.add(i, stopped_early(scenario, i, columns))
     for i in np.flatnonzero(refused == TOO_LONG).tolist():
         refusals.add(i, _refusal(scenario, prefill, i))
     reason = first_reasons(refusals.column(), reason)

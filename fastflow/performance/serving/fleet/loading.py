@@ -32,7 +32,9 @@ from fastflow.performance.serving.fleet.state import (
 )
 
 WINDOW = 65_536
-"""Requests that are loaded at a time, on average: those that follow others come with them."""
+"""Requests that are loaded at a time at most, on average: those that follow others come with them."""
+LEAST_WINDOW = 1024
+"""Requests that are loaded at a time at least, where there are as many."""
 _GROWTH = 1.25  # of a table that is full
 _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
 """Types that kernels take, by the kind of a column: a whole trace may have narrower ones."""
@@ -59,9 +61,10 @@ class Times(NamedTuple):
 class Loader:
     """Loads a trace into tables, and writes down what became of its requests."""
 
-    def __init__(self, trace: Trace, texts: Texts) -> None:
-        """Begin with nothing loaded."""
+    def __init__(self, trace: Trace, texts: Texts, parts: int) -> None:
+        """Begin with nothing loaded; parts: in which the trace is loaded, as far as it is long enough."""
         count = trace.isl.size
+        self._window = min(WINDOW, max(LEAST_WINDOW, -(-count // parts)))
         self._trace, self._texts = trace, texts
         self._heads = np.flatnonzero(~is_follower(trace)).astype(np.int32)  # by arrival
         self._loaded = 0  # of these
@@ -109,7 +112,7 @@ class Loader:
 
     def _next_heads(self) -> Ints:
         """Return the next requests that are nobody's follower."""
-        count = max(1, WINDOW * self._heads.size // max(self._trace.isl.size, 1))
+        count = max(1, self._window * self._heads.size // max(self._trace.isl.size, 1))
         begin, self._loaded = self._loaded, min(self._loaded + count, self._heads.size)
         return self._heads[begin : self._loaded].astype(np.int64)
 

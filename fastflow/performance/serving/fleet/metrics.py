@@ -52,6 +52,8 @@ class FleetMetrics(NamedTuple):
     """Metrics of fleets; shape (points,). Those that other servers have too are per server."""
 
     refused: Ints  # load.TAKEN, or why a point has no result
+    missed: Texts  # the limit that stopped a simulation early; "": none did
+    ended: Ints  # requests that had ended then
     metrics: RequestMetrics
     prefill_share: Floats  # share of iterations that compute prompts
     preemptions: Floats  # number of them, of the whole fleet
@@ -77,7 +79,8 @@ class FleetMetrics(NamedTuple):
         """Return the table of points before any is simulated."""
         floats = np.zeros((14, points))
         return cls(
-            refused=np.zeros(points, dtype=np.int64), metrics=no_metrics(points), prefill_share=floats[0],
+            refused=np.zeros(points, dtype=np.int64), missed=np.full(points, "", dtype=object),
+            ended=np.zeros(points, dtype=np.int64), metrics=no_metrics(points), prefill_share=floats[0],
             preemptions=floats[1], cache=floats[2], simulated=np.ones(points), prefix_hit_rate=floats[3],
             tier_hit_rate=floats[4], goodput_per_s=floats[5], servers_on=floats[6], server_starts=floats[7],
             transfer_s=floats[8], prefill_iterations=floats[9], decode_iterations=floats[10],
@@ -90,7 +93,12 @@ class FleetMetrics(NamedTuple):
         """Return its columns by name."""
         columns = columns_of(self) | self.of_sessions._asdict()
         del columns["of_sessions"]
-        return columns | {name: columns[name].astype(np.str_) for name in GROUPS}
+        return columns | {name: columns[name].astype(np.str_) for name in ("missed", *GROUPS)}
+
+    def refuse(self, point: int, run: FleetRun) -> None:
+        """Write why a point has no results."""
+        self.refused[point], self.missed[point] = run.result.refused, run.result.missed
+        self.ended[point] = (run.requests.ended.end >= 0.0).sum()
 
 
 def fleet_metrics(scenario: ServingScenario, point: int, run: FleetRun, out: FleetMetrics) -> None:

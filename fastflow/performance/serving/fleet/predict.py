@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastflow.core.reasons.codes import Code, Reason, rejected
+from fastflow.core.reasons.forms import stopped
 from fastflow.core.tables import Bools, Columns, Floats, Inputs, Ints, map_columns, take
+from fastflow.performance.serving.fleet.early_stop import EarlyStop, early_stop
 from fastflow.performance.serving.fleet.members import (
     BY_LATENCY,
     BY_QUEUE,
@@ -77,7 +80,7 @@ def simulate_fleets(scenario: ServingScenario) -> Columns:
     metrics = FleetMetrics.empty(scenario.server.size)
     for point in range(scenario.server.size):
         run = run_fleet(scenario, point)
-        metrics.refused[point] = run.result.refused
+        metrics.refuse(point, run)
         if run.result.refused == TAKEN:
             fleet_metrics(scenario, point, run, metrics)
     return metrics.columns()
@@ -94,7 +97,7 @@ def simulate_split_fleets(
     metrics = FleetMetrics.empty(decode.server.size)
     for point in range(decode.server.size):
         run = run_split_fleet(prefill, decode, handover, bool(streams[point]), point)
-        metrics.refused[point] = run.result.refused
+        metrics.refuse(point, run)
         if run.result.refused == TAKEN:
             split_metrics(decode, point, run, metrics)
     return metrics.columns()
@@ -106,15 +109,24 @@ def too_large(scenario: ServingScenario, point: int) -> Reason:
     return rejected(Code.LOAD, "serve.num_requests", int(scenario.requests[point]), allowed)
 
 
+def stopped_early(scenario: ServingScenario, point: int, columns: Columns) -> Reason:
+    """Say that a point's fleet was stopped early; columns: of `simulate_fleets`."""
+    ended, missed = int(columns["ended"][point]), str(columns["missed"][point])
+    return stopped(ended=ended, requests=int(scenario.requests[point]), missed=missed)
+
+
 def run_fleet(scenario: ServingScenario, point: int) -> FleetRun:
     """Simulate the fleet of a point; raises InputError where a router or a policy cannot be loaded or run."""
     trace, texts = requests_of(scenario.inputs, point, _sizes(scenario, point))
+    results = partial(results_of, scenario, point, trace)
     none = _no_handover(scenario.server.size)
     pool = _pool(scenario, point, PREFILL_POOL, none)
     times = scenario.passes.times
     tiers = _tiers(scenario, point)
-    result = _simulate((times, times), [pool], trace, texts, tiers.tiers, scenario, point)
-    requests, ranks = results_of(scenario, point, trace, result), int(pool.servers.ranks.max())
+    stop = early_stop(scenario, point, trace, results)
+    result = _simulate((times, times), [pool], trace, texts, tiers.tiers, scenario, point, stop)
+    ranks = int(pool.servers.ranks.max())
+    requests = results(result.requests, result.served)
     return FleetRun(trace, pool.members, result, requests, ranks, False, tiers.names)
 
 
@@ -127,14 +139,16 @@ def run_split_fleet(
     have room for as many tokens as those that prefill.
     """
     trace, texts = requests_of(decode.inputs, point, _sizes(prefill, point))
+    results = partial(results_of_legs, decode, point, trace, streams)
     none = _no_handover(decode.server.size)
     pools = [_pool(prefill, point, PREFILL_POOL, none), _pool(decode, point, DECODE_POOL, handover)]
     tables = prefill.passes.times, decode.passes.times
     tiers = _tiers(prefill, point)
-    result = _simulate(tables, pools, in_two_legs(trace), texts, tiers.tiers, prefill, point)
+    stop = early_stop(decode, point, trace, results)
+    result = _simulate(tables, pools, in_two_legs(trace), texts, tiers.tiers, prefill, point, stop)
     members: Members = map_columns(_joined, *(pool.members for pool in pools))
     ranks = max(int(pool.servers.ranks.max()) for pool in pools)
-    requests = results_of_legs(decode, point, trace, result, streams)
+    requests = results(result.requests, result.served)
     return FleetRun(trace, members, result, requests, ranks, True, tiers.names)
 
 
@@ -146,6 +160,7 @@ def _simulate(
     tiers: Tiers,
     scenario: ServingScenario,
     point: int,
+    stop: EarlyStop | None,
 ) -> Simulated:
     """Simulate the fleet of a point."""
     inputs, policy = scenario.inputs, simulated_policies(scenario.inputs)[point]
@@ -162,6 +177,7 @@ def _simulate(
         Limits(*(float(inputs[key][point]) for key in LIMITS.values())),
         int(inputs["server.block_size"][point]),
         POLICIES.find(str(policy)) if policy else None,
+        stop.why if stop else None,
     )
 
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.performance.serving.fleet.loading import Times
 from fastflow.performance.serving.fleet.members import Members
 from fastflow.performance.serving.fleet.simulate import Simulated
-from fastflow.performance.serving.fleet.state import Trace
+from fastflow.performance.serving.fleet.state import Served, Trace
 from fastflow.performance.serving.scenario import ServingScenario
 from fastflow.performance.serving.simulator.window import EndedRequests
 from fastflow.performance.serving.slo import LIMITS
@@ -40,36 +41,37 @@ class FleetRun(NamedTuple):
     tiers: tuple[str, ...]  # names of tiers that keep texts, the devices' memory first
 
 
-def results_of(scenario: ServingScenario, point: int, trace: Trace, result: Simulated) -> RequestResults:
+def results_of(
+    scenario: ServingScenario, point: int, trace: Trace, requests: Times, served: Served
+) -> RequestResults:
     """Return what the requests of a point's fleet got."""
-    requests = result.requests
     ended = EndedRequests(
-        np.arange(trace.isl.size), trace.osl, result.served.arrived, result.served.arrived,
+        np.arange(trace.isl.size), trace.osl, served.arrived, served.arrived,
         requests.admitted, requests.first, requests.first, requests.end, requests.end - requests.admitted,
     )  # fmt: skip
-    return _results(scenario, point, ended, trace, result)
+    return _results(scenario, point, ended, trace, served)
 
 
 def results_of_legs(
-    scenario: ServingScenario, point: int, trace: Trace, result: Simulated, streams: bool
+    scenario: ServingScenario, point: int, trace: Trace, streams: bool, requests: Times, served: Served
 ) -> RequestResults:
     """Return what the requests of a point's disaggregated fleet got; trace: before it was cut in two legs.
 
     streams: whether the first token comes from the server that decodes.
     """
-    requests, count = result.requests, trace.isl.size
+    count = trace.isl.size
     first, decodes = requests.first[:count], requests.first[count:]
     ended = EndedRequests(
-        np.arange(count), trace.osl, result.served.arrived[:count], result.served.arrived[:count],
+        np.arange(count), trace.osl, served.arrived[:count], served.arrived[:count],
         requests.admitted[:count],
         decodes if streams else first, decodes, requests.end[count:],
         requests.end[count:] - requests.admitted[:count],
     )  # fmt: skip
-    return _results(scenario, point, ended, trace, result)
+    return _results(scenario, point, ended, trace, served)
 
 
 def _results(
-    scenario: ServingScenario, point: int, ended: EndedRequests, trace: Trace, result: Simulated
+    scenario: ServingScenario, point: int, ended: EndedRequests, trace: Trace, served: Served
 ) -> RequestResults:
     request_s, count = float(scenario.request_s[point]), ended.osl.size
     ttft = ended.first - ended.sent + request_s
@@ -78,5 +80,5 @@ def _results(
     within: Bools = (ttft <= trace.deadline) & ((per_token <= limit) | (limit == 0.0))
     return RequestResults(
         ended, ttft, np.where(ended.osl > 1, per_token, np.nan), ended.end - ended.sent + request_s, within,
-        result.requests.isl[:count], result.served.cached[:count], result.served.read[:count],
+        trace.isl, served.cached[:count], served.read[:count],
     )  # fmt: skip

@@ -56,7 +56,7 @@ from fastflow.performance.serving.fleet.timeline import (
 from fastflow.performance.serving.fleet.view import View, is_choice
 from fastflow.performance.serving.passes.step_time import Servers
 from fastflow.performance.serving.passes.table import PassTimes
-from fastflow.performance.serving.requests.load import STALLED, TAKEN, TOO_LARGE, TOO_LONG
+from fastflow.performance.serving.requests.load import STALLED, STOPPED, TAKEN, TOO_LARGE, TOO_LONG
 from fastflow.performance.serving.simulator.policies import built_in as built_in_policies
 from fastflow.performance.serving.simulator.run import uncompilable
 from fastflow.performance.serving.simulator.scheduler import batch_of
@@ -67,13 +67,15 @@ from fastflow.schema.scheduling import Policy
 MAX_BYTES = 6 * 1024**3
 """Most memory of the tables of stores, of which each thread has its own: a machine may have 24 GiB.
 Nodes that are loaded have 12 B in each store."""
+CHECKS = 16
+"""How often a simulation looks whether it may stop early."""
 _DONE, _FULL, _STALLED, _LOST, _NEXT = range(5)
 
 
 class Simulated(NamedTuple):
     """A simulated fleet: requests are (requests,), totals (servers, TOTALS)."""
 
-    refused: int  # TAKEN, or why there is no result: TOO_LONG, TOO_LARGE, STALLED
+    refused: int  # TAKEN, or why there is no result: TOO_LONG, TOO_LARGE, STALLED, STOPPED
     requests: Times
     served: Served
     totals: Floats  # of `simulator.fast_forward`
@@ -83,6 +85,7 @@ class Simulated(NamedTuple):
     loads_s: float  # the time of all loads, and of waits for each other [s]
     timeline: Timeline
     encode_waits_s: float  # waits of all requests for encoders on devices of their own [s]
+    missed: str = ""  # the limit that stopped it
 
 
 def simulate(
@@ -97,14 +100,14 @@ def simulate(
     limits: Limits,
     block: int,
     policy: Policy | None = None,
+    stop: Callable[[Times, Served, float], str] | None = None,
 ) -> Simulated:
     """Simulate the servers of a fleet, a row each.
 
     times: tables of passes, of which `members` says which a server has. block: tokens of a block of a
-    server's cache. policy: by default `mixed` or `prefill_first`, as `servers` says. Raises InputError where
-    the router or the policy does not compile.
+    server's cache. policy: by default `mixed` or `prefill_first`, as `servers` says. stop: `EarlyStop.why`,
+    called some CHECKS times. Raises InputError where the router or the policy does not compile.
     """
-    loader = Loader(trace, texts)
     no_texts: Texts = rows_of(texts, np.zeros(0, dtype=np.int64))
     stores = empty_stores(servers, texts, tiers)
     tables = Tables(
@@ -114,6 +117,9 @@ def simulate(
     )
     last_sent = float(trace.sent[~is_follower(trace)].max(initial=0.0))
     samples, most_nodes = no_samples(1 + tiers.scope.size, last_sent), MAX_BYTES // (12 * stores.tier.size)
+    if texts.parent.size > most_nodes:
+        stop = None  # whether the tables are too large depends on how many requests are loaded at a time
+    loader = Loader(trace, texts, CHECKS if stop else 1)
     if _is_too_long(servers, members, trace, texts):
         return _result(TOO_LONG, tables, loader, samples)
     run, number, status = _simulation(router, policy), built_in.number_of(router), _NEXT
@@ -132,6 +138,10 @@ def simulate(
                 raise
             culprit = f"{KEY}={router.name}" + (f" or {POLICY}={policy.name}" if policy else "")
             raise uncompilable(culprit, error) from error
+        if stop and status == _NEXT:
+            loader.write_all(tables)
+            if missed := stop(loader.times, loader.served, float(tables.fleet.clock[0])):
+                return _result(STOPPED, tables, loader, samples)._replace(missed=missed)
     if status == _LOST:
         raise CompositionError(
             f"{KEY}={router.name}: its function returns a rank that is none of view.choices"

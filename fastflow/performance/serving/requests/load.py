@@ -17,9 +17,9 @@ PROMPTS, ANSWERS, ARRIVALS, ROWS, TRIPS, ROUTES = range(6)
 """Streams of random numbers."""
 TWO_64 = 2.0**64
 
-TAKEN, TOO_LONG, TOO_MANY, STALLED, TOO_LARGE = range(5)
+TAKEN, TOO_LONG, TOO_MANY, STALLED, TOO_LARGE, STOPPED = range(6)
 """Whether a server takes a load: a request may exceed the cache, or the rate what the server carries, or the
-policy starts no request, or a fleet is too large to simulate."""
+policy starts no request, or a fleet is too large to simulate, or its simulation was stopped early."""
 
 
 class Loads(NamedTuple):

@@ -15,7 +15,7 @@ from fastflow.reporting.charts.fleet_search import columns_of_keys, draw_front, 
 from fastflow.reporting.charts.style import render
 from fastflow.reporting.html.columns import page_title, provenance_of, quantities
 from fastflow.reporting.html.content import Headline, Page, PointTable, View
-from fastflow.reporting.terminal.fleet_search import result_columns
+from fastflow.reporting.terminal.fleet_search import result_columns, stopped
 from fastflow.reporting.terminal.tables import quantity
 
 
@@ -67,7 +67,7 @@ def _counts(frame: pd.DataFrame, about: Mapping[str, Any], is_plan: bool) -> lis
         return [
             Headline("Periods with a fleet", f"{planned:,} of {len(frame):,}", "that meets the constraints")
         ]
-    simulated = f"{about['simulated']:,} of {about['points']:,}"
+    simulated = f"{about['simulated']:,} of {about['points']:,}{stopped(about)}"
     headlines = [Headline("Configurations simulated", simulated, "bounds exclude the others")]
     if len(frame) and frame["meets_constraints"].iloc[0]:
         value = quantity(about["objective"], frame[about["objective"]].iloc[0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastflow.analysis.search.fleets.constraints import missed, read_constraints
+from fastflow.analysis.search.fleets.constraints import missed, read_constraints, stop_at
 from fastflow.core.errors import InputError
 
 COLUMNS = ["ttft_p99_s", "tpot_p50_s", "devices", "prefix_hit_rate", "usd_per_h"]
@@ -61,3 +61,15 @@ def test_bounds_exclude_what_they_show_to_miss():
     bound = np.array([3.0, 4.0, np.nan])
     assert few.excludes(bound).tolist() == [False, True, False]
     assert many.excludes(np.array([0.4, 0.5, np.nan])).tolist() == [True, False, False]
+
+
+def test_simulations_stop_at_most_latencies_and_at_the_least_goodput():
+    columns = ["ttft_p99_s", "e2e_s", "devices", "goodput_per_s", "prefix_hit_rate", "tpot_p50_s"]
+    text = "ttft_p99_s<1 s,e2e_s<=9 s,devices<9,goodput_per_s>2 1/s,prefix_hit_rate>0.5,tpot_p50_s>1 ms"
+    limits = stop_at(read_constraints(text, columns))
+    assert [limit[:3] for limit in limits] == [
+        ("ttft", 99.0, 1.0), ("e2e", 0.0, 9.0), ("goodput_per_s", 0.0, 2.0)
+    ]  # fmt: skip
+    assert [limit.text for limit in limits] == [
+        "ttft_p99_s is above 1 s", "e2e_s is above 9 s", "goodput_per_s is below 2/s",
+    ]  # fmt: skip

@@ -36,15 +36,13 @@ def drawn(random):
     service_class = random.integers(-1, max(len(names), 1), count + more) if names else session * 0 - 1
     file = SimpleNamespace(session=session, turn=turn, service_class=service_class, class_names=names)
     served = SimpleNamespace(arrived=sent, cached=cached, read=read)
-    result = SimpleNamespace(
-        requests=SimpleNamespace(isl=isl, first=first, end=end, admitted=sent), served=served
-    )
+    times = SimpleNamespace(first=first, end=end, admitted=sent)
     scenario = SimpleNamespace(
         request_s=np.array([host]), inputs={key: np.array([limit]) for key in LIMITS.values()}
     )
     deadline = np.where(random.random(count) < 0.5, limit or np.inf, 0.4)  # of a class, or of the request
     trace = SimpleNamespace(isl=isl, osl=osl, deadline=deadline)
-    results = results_of(scenario, 0, trace, result)
+    results = results_of(scenario, 0, trace, times, served)
     requests = []
     for i in range(count):
         request = {"sent": sent[i], "first": first[i], "end": end[i], "host": host, "isl": isl[i]}
