@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Ints
+from fastflow.core.tables import Ints, narrow
 from fastflow.physics.workload.request_order import RequestTrace, previous_turns
 
 NODE_TOKENS = 2048
@@ -51,8 +51,9 @@ def prompt_texts(trace: RequestTrace, shared_prefix: int = 0) -> PromptTexts:
     rows = trace.isl.size
     prompts = _Prompts(trace.isl, trace.osl, previous_turns(trace), trace.hash_offsets, trace.hash_ids)
     # memory is used as nodes are written, not before
-    nodes = _Nodes(*np.empty((4, 1 + 2 * rows + trace.hash_ids.size), dtype=np.int64))
-    text, answer = np.empty((2, rows), dtype=np.int64)
+    most, kind = 1 + 2 * rows + trace.hash_ids.size, np.result_type(trace.isl, trace.osl)
+    nodes = _Nodes(*np.empty((3, most), dtype=kind), np.empty(most, dtype=np.int64))
+    text, answer = np.empty((2, rows), dtype=kind)
     count = _write_nodes(prompts, trace.block_tokens, shared_prefix, nodes, text, answer)
     parent, tokens, before, _ = (column[:count].copy() for column in nodes)
     del nodes
@@ -60,12 +61,13 @@ def prompt_texts(trace: RequestTrace, shared_prefix: int = 0) -> PromptTexts:
     last = np.cumsum(pieces) - 1
     if last.size == pieces.sum():  # none is longer
         return PromptTexts(parent, tokens, before, text, answer)
-    node = np.repeat(np.arange(pieces.size), pieces)
-    piece = np.arange(node.size) - (last - pieces + 1)[node]
+    last = narrow(last)
+    node = np.repeat(narrow(np.arange(pieces.size)), pieces)
+    piece = narrow(np.arange(node.size) - (last - pieces + 1)[node])
     is_first = piece == 0
     above = np.where(parent[node] == ROOT, ROOT, last[parent[node]])
     return PromptTexts(
-        parent=np.where(is_first, above, np.arange(node.size) - 1),
+        parent=narrow(np.where(is_first, above, np.arange(node.size) - 1)),
         tokens=np.minimum(tokens[node] - piece * NODE_TOKENS, NODE_TOKENS),
         before=before[node] + piece * NODE_TOKENS,
         text=last[text],

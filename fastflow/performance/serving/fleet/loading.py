@@ -31,7 +31,7 @@ from fastflow.performance.serving.fleet.state import (
     not_served,
 )
 
-WINDOW = 65_536
+WINDOW = 16_384
 """Requests that are loaded at a time, on average: those that follow others come with them."""
 _GROWTH = 1.25  # of a table that is full
 _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
@@ -217,13 +217,15 @@ def _put(table: Any, slots: Ints, rows: Any) -> None:
         column[slots] = values
 
 
-def _mapped(nodes: Ints, slot_of: Ints) -> Ints:
+def _mapped(nodes: Ints, slot_of: NDArray[np.int32]) -> Ints:
     """Return the slots of nodes; NONE for no node."""
     return np.where(nodes == NONE, NONE, slot_of[nodes]).astype(np.int64)
 
 
 @lean_kernel
-def _mark_needed(uses: Ints, parent: Ints, text: Ints, answer: Ints, number: Ints, needed: Bools) -> None:
+def _mark_needed(
+    uses: NDArray[np.int32], parent: Ints, text: Ints, answer: Ints, number: Ints, needed: Bools
+) -> None:
     """Mark the nodes that a store has or a request needs, and their ancestors; number: of each request."""
     for slot in range(parent.size):
         store = 0
@@ -246,7 +248,9 @@ def _mark(parent: Ints, node: int, marks: Bools) -> None:
 
 
 @lean_kernel
-def _find_nodes(parent: Ints, text: Ints, answer: Ints, slot_of: Ints, found: Ints) -> int:
+def _find_nodes(
+    parent: Ints, text: Ints, answer: Ints, slot_of: NDArray[np.int32], found: NDArray[np.int32]
+) -> int:
     """Write the nodes of requests that are not loaded; returns how many. They are no longer NONE then."""
     count = 0
     for request in range(text.size):

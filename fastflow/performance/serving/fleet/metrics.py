@@ -71,7 +71,7 @@ def fleet_metrics(
     """Write the metrics of a point's fleet, those of a server as their mean over all servers."""
     requests, served = result.requests, result.served
     ended = EndedRequests(
-        np.arange(trace.isl.size), trace.osl, served.arrived, requests.admitted, requests.first,
+        np.arange(trace.isl.size), trace.osl.astype(np.int64), served.arrived, requests.admitted, requests.first,
         requests.first, requests.end, requests.end - requests.admitted,
     )  # fmt: skip
     window = _write(scenario, point, ended, result, out)
@@ -99,7 +99,7 @@ def split_metrics(
     requests, served, count = result.requests, result.served, trace.isl.size
     first, decodes = requests.first[:count], requests.first[count:]
     ended = EndedRequests(
-        np.arange(count), trace.osl, served.arrived[:count], requests.admitted[:count],
+        np.arange(count), trace.osl.astype(np.int64), served.arrived[:count], requests.admitted[:count],
         decodes if streams else first, decodes, requests.end[count:],
         requests.end[count:] - requests.admitted[:count],
     )  # fmt: skip

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fastflow.core.tables import Floats, Inputs, take
+from fastflow.core.tables import Floats, Inputs, narrow, take
 from fastflow.performance.serving.fleet.state import NONE, Texts, Trace, is_follower
 from fastflow.physics.workload.prompt_texts import prompt_texts
 from fastflow.physics.workload.request_order import RequestTrace
@@ -27,8 +27,10 @@ def requests_of(inputs: Inputs, point: int) -> tuple[Trace, Texts]:
     if 0 < requests < trace.isl.size:
         trace = take(trace, np.arange(requests))
         trace = trace._replace(follower=np.where(trace.follower < requests, trace.follower, NONE))
-    faster = np.where(is_follower(trace), 1.0, float(inputs["serve.trace_speed"][point]))
-    return trace._replace(sent=trace.sent / faster), texts
+    speed = float(inputs["serve.trace_speed"][point])
+    if speed == 1.0:
+        return trace, texts
+    return trace._replace(sent=trace.sent / np.where(is_follower(trace), 1.0, speed)), texts
 
 
 @lru_cache(maxsize=_MAX_TRACES)
@@ -38,13 +40,13 @@ def _read_requests(path: str, requests: int, prefix: int, caches: bool) -> tuple
     prefix: tokens that new sessions share; caches: whether prompts share texts.
     """
     file = read_trace(path)
-    none = np.zeros(requests, dtype=np.int64)
+    zero, none, false = (np.broadcast_to(value, requests) for value in (0, NONE, False))
     trace = Trace(
-        file.isl, file.osl, _priorities(file), file.sent, np.arange(requests), none + NONE, file.session,
-        file.follower, none, none.astype(np.bool_),
+        file.isl, file.osl, _priorities(file), file.sent, narrow(np.arange(requests)), none, file.session,
+        file.follower, zero, false,
     )  # fmt: skip
     if not caches:
-        return trace, Texts(none + NONE, file.isl, none)
+        return trace, Texts(narrow(none), file.isl, narrow(zero))
     forest = prompt_texts(file, prefix)
     texts = Texts(forest.parent, forest.tokens, forest.before)
     return trace._replace(text=forest.text, answer=forest.answer), texts
@@ -55,6 +57,8 @@ def _priorities(file: RequestTrace) -> Floats:
 
     Requests without a class have 0.
     """
+    if not file.class_names:
+        return np.broadcast_to(0.0, file.isl.size)
     try:
         values = np.array([float(name) for name in file.class_names])
     except ValueError:
@@ -77,4 +81,5 @@ def in_two_legs(trace: Trace) -> Trace:
         osl=ones, answer=NONE * ones, follower=count + np.arange(count), pool=PREFILL_POOL * ones
     )
     second = trace._replace(sent=np.zeros(count), pool=DECODE_POOL * ones, handover=ones.astype(np.bool_))
-    return Trace(*(np.concatenate(both) for both in zip(first, second, strict=True)))
+    columns = (np.concatenate(both) for both in zip(first, second, strict=True))
+    return Trace(*(narrow(column) if column.dtype.kind == "i" else column for column in columns))

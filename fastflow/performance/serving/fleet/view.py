@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastflow.core.jit import inlined_kernel
 from fastflow.core.tables import Ints
@@ -20,7 +21,7 @@ class View(NamedTuple):
     """
 
     in_flight: Ints  # (ranks,) requests routed to a rank that have not ended
-    home: Ints  # (pools, sessions) rank of each session, which a router may set; -1: none yet
+    home: NDArray[np.int32]  # (pools, sessions) rank of each session, which a router may set; -1: none yet
     counts: Ints  # of `Arrivals`
     choices: Ints  # (ranks,) those that may take the request, `number_of_choices` of them
     routed: Ints  # (pools,) requests so far
