@@ -17,8 +17,8 @@ Columns = dict[str, NDArray[Any]]
 Inputs = Mapping[str, NDArray[Any]]
 """Input columns: dotted key to an array of shape (points,), numbers in SI units."""
 
-_NARROW = 2**30
-"""Most that a narrow number may be."""
+_NARROW = 2**30 - 1
+"""Most that a narrow number may be, with any sign."""
 
 Table = TypeVar("Table", bound=tuple[Any, ...])
 

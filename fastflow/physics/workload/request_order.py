@@ -125,7 +125,8 @@ def _check(requests: Requests, block_tokens: int) -> None:
             "has none",
         ),
         (
-            (requests.hashes.astype(np.int64) - 1) * block_tokens >= np.where(requests.hashes > 0, requests.isl, 1),
+            (requests.hashes.astype(np.int64) - 1) * block_tokens
+            >= np.where(requests.hashes > 0, requests.isl, 1),
             f"at most one hash for each {block_tokens} tokens of a prompt",
             "has more",
         ),

@@ -71,8 +71,8 @@ def fleet_metrics(
     """Write the metrics of a point's fleet, those of a server as their mean over all servers."""
     requests, served = result.requests, result.served
     ended = EndedRequests(
-        np.arange(trace.isl.size), trace.osl.astype(np.int64), served.arrived, requests.admitted, requests.first,
-        requests.first, requests.end, requests.end - requests.admitted,
+        np.arange(trace.isl.size), trace.osl.astype(np.int64), served.arrived, requests.admitted,
+        requests.first, requests.first, requests.end, requests.end - requests.admitted,
     )  # fmt: skip
     window = _write(scenario, point, ended, result, out)
     servers, totals = float(scenario.active[point]), result.totals.sum(axis=0)
