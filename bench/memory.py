@@ -23,8 +23,9 @@ COMMAND = (
 POINTS_A_BATCH = 2 * 20 * 5
 FLEET = (
     "-m", "fastflow.sweep", "serve=continuous", "server=vllm", "model=llama3_8b", "model.dtype=fp8",
-    "system=dgx_h100", "parallel.strategy=TP-1", "router=session_sticky", "serve.shared_prefix=1000", "serve.trace=trace.csv",
-    "serve.tiers.host.capacity='100 GB'", "serve.tiers.remote.capacity='2 TB'", "engine.jobs=1",
+    "system=dgx_h100", "parallel.strategy=TP-1", "router=session_sticky",
+    "serve.shared_prefix=1000", "serve.trace=trace.csv", "serve.tiers.host.capacity='100 GB'",
+    "serve.tiers.remote.capacity='2 TB'", "engine.jobs=1",
 )  # fmt: skip
 TURNS = 5
 """Of a session, on average."""

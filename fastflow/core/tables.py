@@ -116,7 +116,7 @@ def take(columns: Rows, rows: Ints) -> Rows:
 def narrow(column: Ints) -> Ints:
     """Return whole numbers in half of the memory, where the sum of any two of them is within 32 bits."""
     fits = max(column.max(initial=0), -column.min(initial=0)) <= _NARROW
-    return column.astype(np.int32) if fits else column  # type: ignore[return-value]
+    return column.astype(np.int32) if fits else column
 
 
 def concat_tables(parts: Sequence[Rows]) -> Rows:

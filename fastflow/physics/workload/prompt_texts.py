@@ -52,11 +52,12 @@ def prompt_texts(trace: RequestTrace, shared_prefix: int = 0) -> PromptTexts:
     prompts = _Prompts(trace.isl, trace.osl, previous_turns(trace), trace.hash_offsets, trace.hash_ids)
     # memory is used as nodes are written, not before
     most, kind = 1 + 2 * rows + trace.hash_ids.size, np.result_type(trace.isl, trace.osl)
-    nodes = _Nodes(*np.empty((3, most), dtype=kind), np.empty(most, dtype=np.int64))
+    lengths = np.empty((3, most), dtype=kind)
+    nodes = _Nodes(lengths[0], lengths[1], lengths[2], np.empty(most, dtype=np.int64))
     text, answer = np.empty((2, rows), dtype=kind)
     count = _write_nodes(prompts, trace.block_tokens, shared_prefix, nodes, text, answer)
     parent, tokens, before, _ = (column[:count].copy() for column in nodes)
-    del nodes
+    del lengths, nodes
     pieces = (tokens - 1) // NODE_TOKENS + 1
     last = np.cumsum(pieces) - 1
     if last.size == pieces.sum():  # none is longer

@@ -81,5 +81,5 @@ def in_two_legs(trace: Trace) -> Trace:
         osl=ones, answer=NONE * ones, follower=count + np.arange(count), pool=PREFILL_POOL * ones
     )
     second = trace._replace(sent=np.zeros(count), pool=DECODE_POOL * ones, handover=ones.astype(np.bool_))
-    columns = (np.concatenate(both) for both in zip(first, second, strict=True))
-    return Trace(*(narrow(column) if column.dtype.kind == "i" else column for column in columns))
+    both = Trace(*(np.concatenate(columns) for columns in zip(first, second, strict=True)))
+    return both._replace(follower=narrow(both.follower))
