@@ -126,7 +126,7 @@ class Loader:
         """Return caches with the nodes of requests; None: they would have more than `most_nodes`."""
         parent, slot_of = self._texts.parent, self._slots
         found = np.empty(parent.size, dtype=np.int32)  # memory is used as nodes are written, not before
-        text, answer = (column[numbers] for column in (self._trace.text, self._trace.answer))
+        text, answer = rows_of((self._trace.text, self._trace.answer), numbers)
         count = _find_nodes(parent, text, answer, slot_of, found)
         nodes = np.sort(found[:count]).astype(np.int64)
         texts, stores = caches.texts, caches.stores
