@@ -115,20 +115,20 @@ class Loader:
 
     def _with_followers(self, heads: Ints) -> Ints:
         """Return requests with all that follow them, by number."""
-        found, last = [heads], heads
+        listed, last = [heads], heads
         while last.size:
             last = self._trace.follower[last].astype(np.int64)
             last = last[last != NONE]
-            found.append(last)
-        return np.sort(np.concatenate(found))
+            listed.append(last)
+        return np.sort(np.concatenate(listed))
 
     def _load_nodes(self, caches: Caches, numbers: Ints, most_nodes: int) -> Caches | None:
         """Return caches with the nodes of requests; None: they would have more than `most_nodes`."""
         parent, slot_of = self._texts.parent, self._slots
-        found = np.empty(parent.size, dtype=np.int32)  # memory is used as nodes are written, not before
+        listed = np.empty(parent.size, dtype=np.int32)  # memory is used as nodes are written, not before
         text, answer = rows_of((self._trace.text, self._trace.answer), numbers)
-        count = _find_nodes(parent, text, answer, slot_of, found)
-        nodes = np.sort(found[:count]).astype(np.int64)
+        count = _find_nodes(parent, text, answer, slot_of, listed)
+        nodes = np.sort(listed[:count]).astype(np.int64)
         texts, stores = caches.texts, caches.stores
         loaded = int((stores.number != NONE).sum())
         if loaded + count > most_nodes:
@@ -249,14 +249,14 @@ def _mark(parent: Ints, node: int, marks: Bools) -> None:
 
 @lean_kernel
 def _find_nodes(
-    parent: Ints, text: Ints, answer: Ints, slot_of: NDArray[np.int32], found: NDArray[np.int32]
+    parent: Ints, text: Ints, answer: Ints, slot_of: NDArray[np.int32], listed: NDArray[np.int32]
 ) -> int:
     """Write the nodes of requests that are not loaded; returns how many. They are no longer NONE then."""
     count = 0
     for request in range(text.size):
         for node in (text[request], answer[request]):
             while node != NONE and slot_of[node] == NONE:
-                slot_of[node], found[count] = 0, node
+                slot_of[node], listed[count] = 0, node
                 count += 1
                 node = parent[node]
     return count
