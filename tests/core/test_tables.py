@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastflow.core.tables import broadcast_column, is_broadcast
+from fastflow.core.tables import broadcast_column, is_broadcast, narrow
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 5])
@@ -13,3 +13,13 @@ def test_a_repeated_value_is_as_numpy_broadcasts_it(rows, value):
     expected = np.broadcast_to(np.array([value]), (rows,))
     assert (column.dtype, column.tolist()) == (expected.dtype, expected.tolist())
     assert is_broadcast(column) == (rows > 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "bits"), [([], 32), ([1 - 2**30, 2**30 - 1], 32), ([2**30], 64), ([0, -(2**30)], 64)]
+)
+def test_whole_numbers_are_narrow_where_sums_of_two_are(values, bits):
+    column = np.array(values, dtype=np.int64)
+    got = narrow(column)
+    assert got.tolist() == values
+    assert got.dtype.itemsize * 8 == bits

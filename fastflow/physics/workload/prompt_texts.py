@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Ints
+from fastflow.core.tables import Ints, narrow
 from fastflow.physics.workload.request_order import NONE, RequestTrace, previous_turns
 
 NODE_TOKENS = 2048
@@ -59,26 +59,28 @@ def prompt_texts(
         trace.isl, trace.osl, previous_turns(trace), trace.hash_offsets, trace.hash_ids, of_adapter
     )
     # memory is used as nodes are written, not before
-    longest = 2 * rows + trace.hash_ids.size + 2 * roots.size
-    nodes = _Nodes(*np.empty((4, longest), dtype=np.int64))
-    text, answer = np.empty((2, rows), dtype=np.int64)
+    longest, kind = 2 * rows + trace.hash_ids.size + 2 * roots.size, np.result_type(trace.isl, trace.osl)
+    lengths = np.empty((3, longest), dtype=kind)
+    nodes = _Nodes(lengths[0], lengths[1], lengths[2], np.empty(longest, dtype=np.int64))
+    text, answer = np.empty((2, rows), dtype=kind)
     shared = np.full(roots.size, ROOT)
     count = _write_roots(prompts.adapter, base, nodes, roots)
     count = _write_nodes(
         prompts, trace.block_tokens, shared_prefix, nodes, count, roots, shared, text, answer
     )
     parent, tokens, before, _ = (column[:count].copy() for column in nodes)
-    del nodes
+    del lengths, nodes
     pieces = np.maximum((tokens - 1) // NODE_TOKENS + 1, 1)
     last = np.cumsum(pieces) - 1
     if last.size == pieces.sum():  # none is longer
         return PromptTexts(parent, tokens, before, text, answer, roots)
-    node = np.repeat(np.arange(pieces.size), pieces)
-    piece = np.arange(node.size) - (last - pieces + 1)[node]
+    last = narrow(last)
+    node = np.repeat(narrow(np.arange(pieces.size)), pieces)
+    piece = narrow(np.arange(node.size) - (last - pieces + 1)[node])
     is_first = piece == 0
     above = np.where(parent[node] == ROOT, ROOT, last[parent[node]])
     return PromptTexts(
-        parent=np.where(is_first, above, np.arange(node.size) - 1),
+        parent=narrow(np.where(is_first, above, np.arange(node.size) - 1)),
         tokens=np.minimum(tokens[node] - piece * NODE_TOKENS, NODE_TOKENS),
         before=before[node] + piece * NODE_TOKENS,
         text=last[text],
@@ -96,17 +98,17 @@ def separate_texts(trace: RequestTrace, adapters: bool = False, base: bool = Fal
     of_adapter, roots = _adapters_of(trace, adapters)
     nodes = _Nodes(*np.empty((4, roots.size), dtype=np.int64))
     count = _write_roots(of_adapter, base, nodes, roots)
-    none = np.zeros(rows, dtype=np.int64)
-    parent = np.append(np.full(count, ROOT), roots[of_adapter])
-    tokens = np.append(np.zeros(count, dtype=np.int64), trace.isl)
-    return PromptTexts(parent, tokens, np.zeros_like(tokens), count + np.arange(rows), none + NONE, roots)
+    parent = narrow(np.append(np.full(count, ROOT), roots[of_adapter]))
+    tokens = np.append(np.zeros(count, dtype=trace.isl.dtype), trace.isl)
+    text, answer = narrow(count + np.arange(rows)), np.broadcast_to(NONE, rows)
+    return PromptTexts(parent, tokens, np.zeros_like(tokens), text, answer, roots)
 
 
 def _adapters_of(trace: RequestTrace, adapters: bool) -> tuple[Ints, Ints]:
     """Return the number of the adapter of each request, the last one for none, and room for their roots."""
-    of_adapter = trace.adapter if adapters else np.full(trace.isl.size, NONE)
+    of_adapter = trace.adapter if adapters else np.broadcast_to(NONE, trace.isl.size)
     number = int(of_adapter.max(initial=NONE)) + 1
-    return np.where(of_adapter < 0, number, of_adapter), np.full(number + 1, ROOT)
+    return narrow(np.where(of_adapter < 0, number, of_adapter)), np.full(number + 1, ROOT)
 
 
 class _Prompts(NamedTuple):

@@ -11,20 +11,24 @@ The file is one of `serve.lengths`, with more columns (`trace_columns`). Formats
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 
 from fastflow.core.tables import concat_tables
 from fastflow.core.yaml_file import MistakeError, read_current
 from fastflow.physics.workload.request_file import check_rows, check_size, read_parts
-from fastflow.physics.workload.request_order import RequestTrace, order_requests
+from fastflow.physics.workload.request_order import Requests, RequestTrace, order_requests
 from fastflow.physics.workload.trace_columns import COLUMNS, TraceColumns
 
 KEY = "serve.trace"
 MAX_BYTES = 1024**3
 """Some four million lines with the hashes of Mooncake's mean prompt, of about 250 B each. Arrays take about
 as many bytes as the file, and two or three times as many while it is read, which takes about a minute."""
+
+_PARTS = 64
 
 
 def read_trace(path: str, new_tokens: bool = False) -> RequestTrace:
@@ -41,10 +45,18 @@ def read_trace(path: str, new_tokens: bool = False) -> RequestTrace:
 def _parse_version(path: str, changed: int, size: int, new_tokens: bool) -> RequestTrace:
     check_size(size, MAX_BYTES)
     columns = TraceColumns()
-    requests = concat_tables([columns.requests(part) for part in read_parts(path, COLUMNS)])
+    requests = _joined(columns.requests(part) for part in read_parts(path, COLUMNS))
     check_rows(requests.line)
     trace = order_requests(columns.whole(requests), columns.block_tokens(), columns.class_names())
     return _with_history(trace) if new_tokens else trace
+
+
+def _joined(parts: Iterator[Requests]) -> Requests:
+    """Return the requests of all parts, which are joined some at a time: many small arrays waste memory."""
+    blocks = []
+    while some := list(islice(parts, _PARTS)):
+        blocks.append(concat_tables(some))
+    return concat_tables(blocks)
 
 
 def _with_history(trace: RequestTrace) -> RequestTrace:
@@ -55,6 +67,6 @@ def _with_history(trace: RequestTrace) -> RequestTrace:
     both = (trace.isl + trace.osl)[rows]
     before = np.cumsum(both) - both
     starts = np.maximum.accumulate(np.where(trace.turn[rows] == 0, np.arange(rows.size), 0))
-    isl = trace.isl.copy()
+    isl = trace.isl.astype(np.int64)
     isl[rows] += before - before[starts]
     return trace._replace(isl=isl)

@@ -31,7 +31,7 @@ from fastflow.performance.serving.fleet.state import (
     not_served,
 )
 
-WINDOW = 65_536
+WINDOW = 16_384
 """Requests that are loaded at a time, on average: those that follow others come with them."""
 _GROWTH = 1.25  # of a table that is full
 _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
