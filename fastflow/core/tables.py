@@ -119,6 +119,16 @@ def narrow(column: Ints) -> Ints:
     return column.astype(np.int32) if fits else column
 
 
+def compact(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column that takes no memory for its rows where all have the same value, or all NaN.
+
+    No kernel takes it, as that of `broadcast_column`.
+    """
+    first = column[:1].copy()
+    same = column == first if (first == first).all() else column != column
+    return broadcast_column(first, column.size) if same.all() and column.size else column
+
+
 def concat_tables(parts: Sequence[Rows]) -> Rows:
     """Return the concatenated rows of (nested) tables or mappings of the same columns, masked or not."""
     return parts[0] if len(parts) == 1 else map_columns(_concat, *parts)

@@ -55,34 +55,32 @@ def prompt_texts(
     """
     rows = trace.isl.size
     of_adapter, roots = _adapters_of(trace, adapters)
-    prompts = _Prompts(
-        trace.isl, trace.osl, previous_turns(trace), trace.hash_offsets, trace.hash_ids, of_adapter
-    )
-    # memory is used as nodes are written, not before
+    offsets = np.ascontiguousarray(trace.hash_offsets)
+    prompts = _Prompts(trace.isl, trace.osl, previous_turns(trace), offsets, trace.hash_ids, of_adapter)
     longest, kind = 2 * rows + trace.hash_ids.size + 2 * roots.size, np.result_type(trace.isl, trace.osl)
-    lengths = np.empty((3, longest), dtype=kind)
-    nodes = _Nodes(lengths[0], lengths[1], lengths[2], np.empty(longest, dtype=np.int64))
+    # memory is used as nodes are written, not before
+    nodes = _Nodes(*(np.empty(longest, dtype=column) for column in (kind, kind, kind, np.int64)))
     text, answer = np.empty((2, rows), dtype=kind)
     shared = np.full(roots.size, ROOT)
     count = _write_roots(prompts.adapter, base, nodes, roots)
     count = _write_nodes(
         prompts, trace.block_tokens, shared_prefix, nodes, count, roots, shared, text, answer
     )
-    parent, tokens, before, _ = (column[:count].copy() for column in nodes)
-    del lengths, nodes
-    pieces = np.maximum((tokens - 1) // NODE_TOKENS + 1, 1)
-    last = np.cumsum(pieces) - 1
-    if last.size == pieces.sum():  # none is longer
+    parent, tokens, before = (column[:count] for column in nodes[:3])
+    del prompts, nodes
+    if tokens.max(initial=0) <= NODE_TOKENS:
         return PromptTexts(parent, tokens, before, text, answer, roots)
-    last = narrow(last)
-    node = np.repeat(narrow(np.arange(pieces.size)), pieces)
-    piece = narrow(np.arange(node.size) - (last - pieces + 1)[node])
-    is_first = piece == 0
-    above = np.where(parent[node] == ROOT, ROOT, last[parent[node]])
+    pieces = np.maximum((tokens - 1) // NODE_TOKENS + 1, 1)
+    last = narrow(np.cumsum(pieces) - 1)
+    first = last - pieces + 1
+    number = np.arange(pieces.sum(), dtype=last.dtype)
+    whole, above = np.full(number.size, NODE_TOKENS, dtype=kind), number - 1
+    whole[last] = tokens - (pieces - 1) * NODE_TOKENS
+    above[first] = np.where(parent == ROOT, ROOT, last[parent])
     return PromptTexts(
-        parent=narrow(np.where(is_first, above, np.arange(node.size) - 1)),
-        tokens=np.minimum(tokens[node] - piece * NODE_TOKENS, NODE_TOKENS),
-        before=before[node] + piece * NODE_TOKENS,
+        parent=above,
+        tokens=whole,
+        before=np.repeat(before, pieces) + (number - np.repeat(first, pieces)) * NODE_TOKENS,
         text=last[text],
         answer=last[answer],
         roots=np.where(roots == ROOT, ROOT, last[roots]),

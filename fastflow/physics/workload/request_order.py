@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats, Ints, narrow
+from fastflow.core.tables import Bools, Floats, Ints, compact, narrow
 from fastflow.core.yaml_file import MistakeError
 
 NONE = -1
@@ -33,7 +33,8 @@ class Requests(NamedTuple):
 class RequestTrace(NamedTuple):
     """Requests by time of arrival; shape (rows,) but for the hashes and the names.
 
-    Columns of whole numbers are of 32 bits where their values are: a trace may have millions of requests.
+    Columns of whole numbers are of 32 bits where their values are, and other columns than lengths and times
+    take no memory where all rows have the same value: a trace may have millions of requests.
 
     A turn that is sent after the end of the turn before it has the time of arrival of the last turn before
     it that has one, and comes after it. Turns of a session are in their order.
@@ -68,7 +69,7 @@ def order_requests(requests: Requests, block_tokens: int, class_names: tuple[str
 
     waits = np.isnan(requests.arrival)[order]
     sent = np.where(waits, requests.wait[order], requests.arrival[order] - base)
-    before, turn = map(narrow, _turns(taken(session)))
+    before, turn = _turns(taken(session))
     follower = np.full(order.size, NONE, dtype=before.dtype)
     follower[before[waits]] = np.flatnonzero(waits)
     del before, session
@@ -80,16 +81,16 @@ def order_requests(requests: Requests, block_tokens: int, class_names: tuple[str
         isl=taken(requests.isl),
         osl=taken(requests.osl),
         sent=sent,
-        session=narrow(_by_first_use(taken(requests.session))[0]),
-        turn=turn,
-        follower=follower,
-        waits=waits,
-        hash_offsets=offsets,
+        session=compact(narrow(_by_first_use(taken(requests.session))[0])),
+        turn=compact(turn),
+        follower=compact(follower),
+        waits=compact(waits),
+        hash_offsets=compact(offsets),
         hash_ids=requests.hash_ids[ids],
         block_tokens=block_tokens,
-        service_class=narrow(named),
-        adapter=narrow(_by_first_use(taken(requests.adapter))[0]),
-        deadline=requests.deadline[order],
+        service_class=compact(narrow(named)),
+        adapter=compact(narrow(_by_first_use(taken(requests.adapter))[0])),
+        deadline=compact(requests.deadline[order]),
         class_names=tuple(class_names[i] for i in names),
     )
 
@@ -113,7 +114,7 @@ def _ordered(requests: Requests) -> tuple[Ints, Ints, float]:
 def previous_turns(trace: RequestTrace) -> Ints:
     """Return the index of the turn before each request in its session, (rows,); NONE for first turns."""
     alone = trace.session.max(initial=0) + 1 + np.arange(trace.session.size)
-    return narrow(_turns(np.where(trace.session < 0, alone, trace.session))[0])
+    return _turns(np.where(trace.session < 0, alone, trace.session))[0]
 
 
 def _check(requests: Requests, block_tokens: int) -> None:
@@ -190,11 +191,11 @@ def _by_arrival(line: Ints, session: Ints, base: Floats, in_session: Ints) -> In
 
 def _turns(session: Ints) -> tuple[Ints, Ints]:
     """Return the row of the turn before, NONE for none, and the number of the turn; both (rows,)."""
-    rows = np.argsort(session, kind="stable")
+    rows = narrow(np.argsort(session, kind="stable"))
     is_later = np.diff(session[rows], prepend=NONE) == 0
-    before, turn = np.full(rows.size, NONE), np.empty(rows.size, dtype=np.int64)
+    before, turn = np.full(rows.size, NONE, dtype=rows.dtype), np.empty_like(rows)
     before[rows[1:]] = np.where(is_later[1:], rows[:-1], NONE)
-    count = np.arange(rows.size)
+    count = np.arange(rows.size, dtype=rows.dtype)
     turn[rows] = count - np.maximum.accumulate(np.where(is_later, 0, count))
     return before, turn
 
