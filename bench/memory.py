@@ -1,7 +1,7 @@
 """Resident size of a sweep against its number of points: the table in `docs/speed.md`.
 
     python bench/memory.py [POINTS ...]      default: 100000 1000000 10000000
-    python bench/memory.py requests [REQUESTS ...]      default: 100000 1000000
+    python bench/memory.py requests [REQUESTS ...]      default: 100000 1000000 3000000
 
 The second form is of a fleet of eight servers with two tiers, against the requests of its trace: the figure
 in `docs/fleets.md`. Each is a process of its own; what is printed is the most memory that the kernel saw it
@@ -67,7 +67,7 @@ def measure(points: int) -> tuple[int, float]:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["requests"]:
         print("| requests | resident MB |\n|---|---|")
-        for requests in [int(text) for text in sys.argv[2:]] or [10**5, 10**6]:
+        for requests in [int(text) for text in sys.argv[2:]] or [10**5, 10**6, 3 * 10**6]:
             print(f"| {requests:,} | {measure_trace(requests) / 1e6:.0f} |", flush=True)
         sys.exit()
     print("| points | resident MB | points a second |\n|---|---|---|")
