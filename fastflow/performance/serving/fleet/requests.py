@@ -47,10 +47,10 @@ def requests_of(inputs: Inputs, point: int, sizes: Sizes) -> tuple[Trace, Texts]
     return trace, texts
 
 
-def _deadlines(own: Floats, limit: float) -> Floats:
-    """Return the deadlines of requests that have their own one or the limit [s]."""
-    none = np.isnan(own)
-    return np.broadcast_to(limit, own.size) if none.all() else np.where(none, limit, own)
+def _deadlines(given: Floats, limit: float) -> Floats:
+    """Return the deadlines of requests: those that are given, and the limit where there is none [s]."""
+    is_open = np.isnan(given)
+    return np.broadcast_to(limit, given.size) if is_open.all() else np.where(is_open, limit, given)
 
 
 def _with_sizes(forest: PromptTexts, trace: Trace, sizes: Sizes) -> Texts:
