@@ -17,6 +17,9 @@ Columns = dict[str, NDArray[Any]]
 Inputs = Mapping[str, NDArray[Any]]
 """Input columns: dotted key to an array of shape (points,), numbers in SI units."""
 
+_NARROW = 2**30 - 1
+"""Most that a narrow number may be, with any sign."""
+
 Table = TypeVar("Table", bound=tuple[Any, ...])
 
 
@@ -120,6 +123,22 @@ def take(columns: Rows, rows: Ints) -> Rows:
         parts = [column[rows] if type(column) is np.ndarray else take(column, rows) for column in columns]
         return columns._make(parts) if hasattr(columns, "_make") else tuple(parts)  # type: ignore[return-value]
     raise TypeError(f"cannot take rows of a {type(columns).__name__}")
+
+
+def narrow(column: Ints) -> Ints:
+    """Return whole numbers in half of the memory, where the sum of any two of them is within 32 bits."""
+    fits = max(column.max(initial=0), -column.min(initial=0)) <= _NARROW
+    return column.astype(np.int32) if fits else column
+
+
+def compact(column: NDArray[Any]) -> NDArray[Any]:
+    """Return a column that takes no memory for its rows where all have the same value, or all NaN.
+
+    No kernel takes it, as that of `broadcast_column`.
+    """
+    first = column[:1].copy()
+    same = column == first if (first == first).all() else column != column
+    return broadcast_column(first, column.size) if same.all() and column.size else column
 
 
 def concat_tables(parts: Sequence[Rows]) -> Rows:

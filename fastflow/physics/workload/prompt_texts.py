@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fastflow.core.jit import kernel, lean_kernel
-from fastflow.core.tables import Ints
+from fastflow.core.tables import Ints, narrow
 from fastflow.physics.workload.request_order import NONE, RequestTrace, previous_turns
 
 NODE_TOKENS = 2048
@@ -55,32 +55,32 @@ def prompt_texts(
     """
     rows = trace.isl.size
     of_adapter, roots = _adapters_of(trace, adapters)
-    prompts = _Prompts(
-        trace.isl, trace.osl, previous_turns(trace), trace.hash_offsets, trace.hash_ids, of_adapter
-    )
+    offsets = np.ascontiguousarray(trace.hash_offsets)
+    prompts = _Prompts(trace.isl, trace.osl, previous_turns(trace), offsets, trace.hash_ids, of_adapter)
+    longest, kind = 2 * rows + trace.hash_ids.size + 2 * roots.size, np.result_type(trace.isl, trace.osl)
     # memory is used as nodes are written, not before
-    longest = 2 * rows + trace.hash_ids.size + 2 * roots.size
-    nodes = _Nodes(*np.empty((4, longest), dtype=np.int64))
-    text, answer = np.empty((2, rows), dtype=np.int64)
+    nodes = _Nodes(*(np.empty(longest, dtype=column) for column in (kind, kind, kind, np.int64)))
+    text, answer = np.empty((2, rows), dtype=kind)
     shared = np.full(roots.size, ROOT)
     count = _write_roots(prompts.adapter, base, nodes, roots)
     count = _write_nodes(
         prompts, trace.block_tokens, shared_prefix, nodes, count, roots, shared, text, answer
     )
-    parent, tokens, before, _ = (column[:count].copy() for column in nodes)
-    del nodes
-    pieces = np.maximum((tokens - 1) // NODE_TOKENS + 1, 1)
-    last = np.cumsum(pieces) - 1
-    if last.size == pieces.sum():  # none is longer
+    parent, tokens, before = (column[:count] for column in nodes[:3])
+    del prompts, nodes
+    if tokens.max(initial=0) <= NODE_TOKENS:
         return PromptTexts(parent, tokens, before, text, answer, roots)
-    node = np.repeat(np.arange(pieces.size), pieces)
-    piece = np.arange(node.size) - (last - pieces + 1)[node]
-    is_first = piece == 0
-    above = np.where(parent[node] == ROOT, ROOT, last[parent[node]])
+    pieces = np.maximum((tokens - 1) // NODE_TOKENS + 1, 1)
+    last = narrow(np.cumsum(pieces) - 1)
+    first = last - pieces + 1
+    number = np.arange(pieces.sum(), dtype=last.dtype)
+    whole, above = np.full(number.size, NODE_TOKENS, dtype=kind), number - 1
+    whole[last] = tokens - (pieces - 1) * NODE_TOKENS
+    above[first] = np.where(parent == ROOT, ROOT, last[parent])
     return PromptTexts(
-        parent=np.where(is_first, above, np.arange(node.size) - 1),
-        tokens=np.minimum(tokens[node] - piece * NODE_TOKENS, NODE_TOKENS),
-        before=before[node] + piece * NODE_TOKENS,
+        parent=above,
+        tokens=whole,
+        before=np.repeat(before, pieces) + (number - np.repeat(first, pieces)) * NODE_TOKENS,
         text=last[text],
         answer=last[answer],
         roots=np.where(roots == ROOT, ROOT, last[roots]),
@@ -96,17 +96,17 @@ def separate_texts(trace: RequestTrace, adapters: bool = False, base: bool = Fal
     of_adapter, roots = _adapters_of(trace, adapters)
     nodes = _Nodes(*np.empty((4, roots.size), dtype=np.int64))
     count = _write_roots(of_adapter, base, nodes, roots)
-    none = np.zeros(rows, dtype=np.int64)
-    parent = np.append(np.full(count, ROOT), roots[of_adapter])
-    tokens = np.append(np.zeros(count, dtype=np.int64), trace.isl)
-    return PromptTexts(parent, tokens, np.zeros_like(tokens), count + np.arange(rows), none + NONE, roots)
+    parent = narrow(np.append(np.full(count, ROOT), roots[of_adapter]))
+    tokens = np.append(np.zeros(count, dtype=trace.isl.dtype), trace.isl)
+    text, answer = narrow(count + np.arange(rows)), np.broadcast_to(NONE, rows)
+    return PromptTexts(parent, tokens, np.zeros_like(tokens), text, answer, roots)
 
 
 def _adapters_of(trace: RequestTrace, adapters: bool) -> tuple[Ints, Ints]:
     """Return the number of the adapter of each request, the last one for none, and room for their roots."""
-    of_adapter = trace.adapter if adapters else np.full(trace.isl.size, NONE)
+    of_adapter = trace.adapter if adapters else np.broadcast_to(NONE, trace.isl.size)
     number = int(of_adapter.max(initial=NONE)) + 1
-    return np.where(of_adapter < 0, number, of_adapter), np.full(number + 1, ROOT)
+    return narrow(np.where(of_adapter < 0, number, of_adapter)), np.full(number + 1, ROOT)
 
 
 class _Prompts(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Bools, Floats, Ints
+from fastflow.core.tables import Bools, Floats, Ints, compact, narrow
 from fastflow.core.yaml_file import MistakeError
 
 NONE = -1
@@ -32,6 +32,9 @@ class Requests(NamedTuple):
 
 class RequestTrace(NamedTuple):
     """Requests by time of arrival; shape (rows,) but for the hashes and the names.
+
+    Columns of whole numbers are of 32 bits where their values are, and other columns than lengths and times
+    take no memory where all rows have the same value: a trace may have millions of requests.
 
     A turn that is sent after the end of the turn before it has the time of arrival of the last turn before
     it that has one, and comes after it. Turns of a session are in their order.
@@ -59,25 +62,17 @@ def order_requests(requests: Requests, block_tokens: int, class_names: tuple[str
     block_tokens: tokens of a block that has a hash. class_names: of `requests.service_class`.
     """
     _check(requests, block_tokens)
-    rows = requests.line.size
-    # a request without session is a session of its own
-    session = np.where(requests.session < 0, requests.session.max(initial=0) + 1 + np.arange(rows), 0)
-    session += np.maximum(requests.session, 0)
-    in_session = np.lexsort((np.arange(rows), requests.turn, session))
-    _check_turns(requests, session, in_session)
-    base = np.empty(rows)
-    base[in_session] = _arrival_before(requests.arrival[in_session])
-    in_session = in_session[np.lexsort((base[in_session], session[in_session]))]  # stable
-    order = _by_arrival(requests.line, session, base, in_session)
+    order, session, base = _ordered(requests)
 
     def taken(column: Ints) -> Ints:
-        return column[order]
+        return narrow(column[order])
 
     waits = np.isnan(requests.arrival)[order]
-    sent = np.where(waits, requests.wait[order], requests.arrival[order] - base.min())
+    sent = np.where(waits, requests.wait[order], requests.arrival[order] - base)
     before, turn = _turns(taken(session))
-    follower = np.full(rows, NONE)
+    follower = np.full(order.size, NONE, dtype=before.dtype)
     follower[before[waits]] = np.flatnonzero(waits)
+    del before, session
     offsets = np.concatenate(([0], np.cumsum(taken(requests.hashes))))
     starts = (np.cumsum(requests.hashes) - requests.hashes)[order]
     ids = np.repeat(starts - offsets[:-1], taken(requests.hashes)) + np.arange(offsets[-1])
@@ -86,18 +81,34 @@ def order_requests(requests: Requests, block_tokens: int, class_names: tuple[str
         isl=taken(requests.isl),
         osl=taken(requests.osl),
         sent=sent,
-        session=_by_first_use(taken(requests.session))[0],
-        turn=turn,
-        follower=follower,
-        waits=waits,
-        hash_offsets=offsets,
+        session=compact(narrow(_by_first_use(taken(requests.session))[0])),
+        turn=compact(turn),
+        follower=compact(follower),
+        waits=compact(waits),
+        hash_offsets=compact(offsets),
         hash_ids=requests.hash_ids[ids],
         block_tokens=block_tokens,
-        service_class=named,
-        adapter=_by_first_use(taken(requests.adapter))[0],
-        deadline=requests.deadline[order],
+        service_class=compact(narrow(named)),
+        adapter=compact(narrow(_by_first_use(taken(requests.adapter))[0])),
+        deadline=compact(requests.deadline[order]),
         class_names=tuple(class_names[i] for i in names),
     )
+
+
+def _ordered(requests: Requests) -> tuple[Ints, Ints, float]:
+    """Return (requests by time of arrival, the session of each one, the first arrival [s]).
+
+    A request without session is a session of its own. Raises MistakeError.
+    """
+    rows = requests.line.size
+    session = np.where(requests.session < 0, requests.session.max(initial=0) + 1 + np.arange(rows), 0)
+    session = narrow(session + np.maximum(requests.session, 0))
+    in_session = np.lexsort((requests.turn, session))  # stable
+    _check_turns(requests, session, in_session)
+    base = np.empty(rows)
+    base[in_session] = _arrival_before(requests.arrival[in_session])
+    in_session = in_session[np.lexsort((base[in_session], session[in_session]))]  # stable
+    return narrow(_by_arrival(requests.line, session, base, in_session)), session, float(base.min())
 
 
 def previous_turns(trace: RequestTrace) -> Ints:
@@ -121,7 +132,8 @@ def _check(requests: Requests, block_tokens: int) -> None:
             "has none",
         ),
         (
-            (requests.hashes - 1) * block_tokens >= np.where(requests.hashes > 0, requests.isl, 1),
+            (requests.hashes.astype(np.int64) - 1) * block_tokens
+            >= np.where(requests.hashes > 0, requests.isl, 1),
             f"at most one hash for each {block_tokens} tokens of a prompt",
             "has more",
         ),
@@ -179,11 +191,11 @@ def _by_arrival(line: Ints, session: Ints, base: Floats, in_session: Ints) -> In
 
 def _turns(session: Ints) -> tuple[Ints, Ints]:
     """Return the row of the turn before, NONE for none, and the number of the turn; both (rows,)."""
-    rows = np.argsort(session, kind="stable")
+    rows = narrow(np.argsort(session, kind="stable"))
     is_later = np.diff(session[rows], prepend=NONE) == 0
-    before, turn = np.full(rows.size, NONE), np.empty(rows.size, dtype=np.int64)
+    before, turn = np.full(rows.size, NONE, dtype=rows.dtype), np.empty_like(rows)
     before[rows[1:]] = np.where(is_later[1:], rows[:-1], NONE)
-    count = np.arange(rows.size)
+    count = np.arange(rows.size, dtype=rows.dtype)
     turn[rows] = count - np.maximum.accumulate(np.where(is_later, 0, count))
     return before, turn
 

@@ -11,20 +11,26 @@ The file is one of `serve.lengths`, with more columns (`trace_columns`). Formats
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastflow.core.tables import concat_tables
+from fastflow.core.tables import compact, concat_tables, narrow
 from fastflow.core.yaml_file import MistakeError, read_current
 from fastflow.physics.workload.request_file import check_rows, check_size, read_parts
-from fastflow.physics.workload.request_order import RequestTrace, order_requests
+from fastflow.physics.workload.request_order import Requests, RequestTrace, order_requests
 from fastflow.physics.workload.trace_columns import COLUMNS, TraceColumns
 
 KEY = "serve.trace"
 MAX_BYTES = 1024**3
 """Some four million lines with the hashes of Mooncake's mean prompt, of about 250 B each. Arrays take about
 as many bytes as the file, and two or three times as many while it is read, which takes about a minute."""
+
+_PARTS = 64
 
 
 def read_trace(path: str, new_tokens: bool = False) -> RequestTrace:
@@ -40,11 +46,28 @@ def read_trace(path: str, new_tokens: bool = False) -> RequestTrace:
 @lru_cache(maxsize=2)
 def _parse_version(path: str, changed: int, size: int, new_tokens: bool) -> RequestTrace:
     check_size(size, MAX_BYTES)
-    columns = TraceColumns()
-    requests = concat_tables([columns.requests(part) for part in read_parts(path, COLUMNS)])
-    check_rows(requests.line)
-    trace = order_requests(columns.whole(requests), columns.block_tokens(), columns.class_names())
+    trace = order_requests(*_read(path))
     return _with_history(trace) if new_tokens else trace
+
+
+def _read(path: str) -> tuple[Requests, int, tuple[str, ...]]:
+    """Return the requests of a file, the tokens of a block, names of classes; raises MistakeError."""
+    columns = TraceColumns()
+    requests = columns.whole(_joined(columns.requests(part) for part in read_parts(path, COLUMNS)))
+    check_rows(requests.line)
+    return requests, columns.block_tokens(), columns.class_names()
+
+
+def _joined(parts: Iterator[Requests]) -> Requests:
+    """Return the requests of all parts.
+
+    Parts are joined some at a time, since many small arrays waste memory; then a column at a time.
+    """
+    columns: list[list[NDArray[Any]]] = [[] for _ in Requests._fields]
+    while some := list(islice(parts, _PARTS)):
+        for column, values in zip(columns, concat_tables(some), strict=True):
+            column.append(compact(values))
+    return Requests(*(compact(np.concatenate(columns.pop(0))) for _ in Requests._fields))
 
 
 def _with_history(trace: RequestTrace) -> RequestTrace:
@@ -55,6 +78,6 @@ def _with_history(trace: RequestTrace) -> RequestTrace:
     both = (trace.isl + trace.osl)[rows]
     before = np.cumsum(both) - both
     starts = np.maximum.accumulate(np.where(trace.turn[rows] == 0, np.arange(rows.size), 0))
-    isl = trace.isl.copy()
+    isl = trace.isl.astype(np.int64)
     isl[rows] += before - before[starts]
-    return trace._replace(isl=isl)
+    return trace._replace(isl=narrow(isl))

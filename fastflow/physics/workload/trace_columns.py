@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastflow.core.tables import Ints
+from fastflow.core.tables import Ints, narrow
 from fastflow.core.yaml_file import MistakeError
 from fastflow.physics.workload.request_file import (
     MILLI,
@@ -75,18 +75,20 @@ class TraceColumns:
         waits = times_given(part, wait, 0.0, "times from 0, as numbers", dates=False)
         deadlines = times_given(part, deadline, 0.0, "times from 0, as numbers", dates=False)
         isl, osl = (token_counts(part, name) for name in lengths.tokens)
+        counts, ids = _hashes(part, hashes)
         return Requests(
-            np.array(part.lines, dtype=np.int64),
-            isl,
-            osl,
+            narrow(np.array(part.lines, dtype=np.int64)),
+            narrow(isl),
+            narrow(osl),
             lengths.scale * arrivals,
             WAITS.get(wait, 1.0) * waits,
-            self._sessions.numbers(column_of(part, session), part.lines, session),
-            _optional(part, turn, 0, "whole numbers"),
-            self._classes.numbers(column_of(part, service_class), part.lines, service_class),
-            self._adapters.numbers(column_of(part, adapter), part.lines, adapter),
+            narrow(self._sessions.numbers(column_of(part, session), part.lines, session)),
+            narrow(_optional(part, turn, 0, "whole numbers")),
+            narrow(self._classes.numbers(column_of(part, service_class), part.lines, service_class)),
+            narrow(self._adapters.numbers(column_of(part, adapter), part.lines, adapter)),
             DEADLINES.get(deadline, 1.0) * deadlines,
-            *_hashes(part, hashes),
+            narrow(counts),
+            ids,
         )
 
     def whole(self, requests: Requests) -> Requests:

@@ -18,8 +18,10 @@ TURNS = {"1": (0, 1), "2": (1, 2), "3-5": (2, 5), "6+": (5, None)}
 def by_class(file: RequestTrace, results: RequestResults, duration: float) -> str:
     """Return the results of each class of service as JSON; "" where the requests have no classes.
 
-    file: whose first requests were sent; duration: of the run [s]. An object for each class is as
-    `_statistics` says.
+    file: whose first requests were sent; duration: of the run [s]. An object for each class has `requests`,
+    their number; `ttft_p50_s` and so on [s], without those of a time that no request has; `goodput_per_s`,
+    requests within the limits a second; `prefix_hit_rate` and `tier_hit_rate`, shares of the tokens of their
+    prompts.
     """
     return _as_json(groups_by_class(file, results.isl.size), results, duration)
 
@@ -48,26 +50,24 @@ def groups_by_turn(file: RequestTrace, count: int) -> dict[str, Bools]:
 
 def _as_json(groups: dict[str, Bools], results: RequestResults, duration: float) -> str:
     """Return the results of groups that have requests; "" where none has."""
-    statistics = {name: _statistics(results, rows, duration) for name, rows in groups.items() if rows.any()}
-    return json.dumps(statistics) if statistics else ""
-
-
-def _statistics(results: RequestResults, rows: Bools, duration: float) -> dict[str, float]:
-    """Return the results of some requests.
-
-    `requests`, their number; `ttft_p50_s` and so on [s], without those of a time that no request has;
-    `goodput_per_s`, requests within the limits a second; `prefix_hit_rate` and `tier_hit_rate`, shares of
-    the tokens of their prompts.
-    """
-    statistics: dict[str, float] = {"requests": int(rows.sum())}
-    for name, column in (("ttft", results.ttft_s), ("tpot", results.tpot_s), ("e2e", results.e2e_s)):
-        values = column[rows & ~np.isnan(column)]
-        if values.size:
-            percentiles = np.percentile(values, PERCENTILES).tolist()
-            statistics |= {f"{name}_p{p}_s": value for p, value in zip(PERCENTILES, percentiles, strict=True)}
-    prompts = results.isl[rows].sum()
-    return statistics | {
-        "goodput_per_s": float(results.within[rows].sum() / duration),
-        "prefix_hit_rate": float(results.cached[rows].sum() / prompts),
-        "tier_hit_rate": float(results.read[rows].sum() / prompts),
+    groups = {name: rows for name, rows in groups.items() if rows.any()}
+    statistics: dict[str, dict[str, float]] = {
+        name: {"requests": int(rows.sum())} for name, rows in groups.items()
     }
+    for time in ("ttft", "tpot", "e2e"):
+        column = getattr(results, f"{time}_s")
+        for name, rows in groups.items():
+            values = column[rows & ~np.isnan(column)]
+            if values.size:
+                percentiles = np.percentile(values, PERCENTILES).tolist()
+                statistics[name] |= {
+                    f"{time}_p{p}_s": s for p, s in zip(PERCENTILES, percentiles, strict=True)
+                }
+    for name, rows in groups.items():
+        prompts = results.isl[rows].sum()
+        statistics[name] |= {
+            "goodput_per_s": float(results.within[rows].sum() / duration),
+            "prefix_hit_rate": float(results.cached[rows].sum() / prompts),
+            "tier_hit_rate": float(results.read[rows].sum() / prompts),
+        }
+    return json.dumps(statistics) if statistics else ""

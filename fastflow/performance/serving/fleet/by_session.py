@@ -20,15 +20,15 @@ class SessionTimes(NamedTuple):
 
 def session_times(file: RequestTrace, results: RequestResults) -> SessionTimes:
     """Return the times of sessions; file: whose first requests were sent."""
-    session, sent = file.session[: results.isl.size], results.ended.sent
-    rows = np.flatnonzero(session >= 0)
-    _, of = np.unique(session[rows], return_inverse=True)
-    count = int(of.max(initial=-1)) + 1
+    session = file.session[: results.isl.size]
+    rows, count = session >= 0, int(session.max(initial=-1)) + 1
+    of, sent, e2e = session[rows], results.ended.sent[rows], results.e2e_s[rows]
     first, last, wait = np.full(count, np.inf), np.full(count, -np.inf), np.zeros(count)
-    np.minimum.at(first, of, sent[rows])
-    np.maximum.at(last, of, (sent + results.e2e_s)[rows])
-    np.add.at(wait, of, results.e2e_s[rows])
-    return SessionTimes(last - first, wait)
+    np.minimum.at(first, of, sent)
+    np.maximum.at(last, of, sent + e2e)
+    np.add.at(wait, of, e2e)
+    is_sent = first < np.inf
+    return SessionTimes((last - first)[is_sent], wait[is_sent])
 
 
 def later_hit_rate(file: RequestTrace, results: RequestResults) -> float:

@@ -31,7 +31,7 @@ from fastflow.performance.serving.fleet.state import (
     not_served,
 )
 
-WINDOW = 65_536
+WINDOW = 16_384
 """Requests that are loaded at a time at most, on average: those that follow others come with them."""
 LEAST_WINDOW = 1024
 """Requests that are loaded at a time at least, where there are as many."""
@@ -70,6 +70,7 @@ class Loader:
         self._loaded = 0  # of these
         self._slots = np.full(texts.parent.size, NONE, dtype=np.int32)  # of nodes; NONE: it is not loaded
         self.times = Times(trace.isl, trace.osl, *(np.full(count, -1.0) for _ in range(3)))
+        # memory is used as values are written, not before
         self.served = Served(*(_narrow(column, count) for column in not_served(rows_of(trace, _NOTHING))))
 
     def load(self, tables: Tables, most_nodes: int) -> Tables | None:
@@ -99,7 +100,8 @@ class Loader:
         for name in ("admitted", "first", "end"):
             getattr(self.times, name)[numbers] = getattr(requests, name)[slots]
         for of_trace, loaded in zip(self.served, tables.log.served, strict=True):
-            of_trace[numbers] = loaded[slots]
+            if (values := loaded[slots]).any():
+                of_trace[numbers] = values
 
     def _unload_nodes(self, tables: Tables) -> None:
         """Free the slots of nodes that are in no store and that no request needs."""
@@ -129,7 +131,7 @@ class Loader:
         """Return caches with the nodes of requests; None: they would have more than `most_nodes`."""
         parent, slot_of = self._texts.parent, self._slots
         new = np.empty(parent.size, dtype=np.int32)  # memory is used as nodes are written, not before
-        text, answer = (column[numbers] for column in (self._trace.text, self._trace.answer))
+        text, answer = rows_of((self._trace.text, self._trace.answer), numbers)
         count = _find_nodes(parent, text, answer, slot_of, new)
         nodes = np.sort(new[:count]).astype(np.int64)
         texts, stores = caches.texts, caches.stores
@@ -190,8 +192,8 @@ def rows_of(table: Any, numbers: Ints) -> Any:
 
 
 def _narrow(column: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return a column of a whole trace before any request is served."""
-    return np.full(count, NONE, dtype=np.int32 if column.dtype.kind == "i" else column.dtype)
+    """Return a column of a whole trace before any request is served: 0."""
+    return np.zeros(count, dtype=np.int32 if column.dtype.kind == "i" else column.dtype)
 
 
 def _rows(rows: int, needed: int, most: int) -> int:

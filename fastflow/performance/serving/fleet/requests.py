@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastflow.core.tables import Floats, Inputs, take
+from fastflow.core.tables import Floats, Inputs, narrow, take
 from fastflow.performance.serving.fleet.state import NONE, Texts, Trace, is_follower
 from fastflow.physics.workload.prompt_texts import PromptTexts, prompt_texts, separate_texts
 from fastflow.physics.workload.request_order import RequestTrace
@@ -40,10 +40,17 @@ def requests_of(inputs: Inputs, point: int, sizes: Sizes) -> tuple[Trace, Texts]
     if 0 < requests < trace.isl.size:
         trace = take(trace, np.arange(requests))
         trace = trace._replace(follower=np.where(trace.follower < requests, trace.follower, NONE))
-    limit = float(inputs[TTFT][point])
-    deadline = np.where(np.isnan(trace.deadline), limit if limit > 0.0 else np.inf, trace.deadline)
-    faster = np.where(is_follower(trace), 1.0, float(inputs["serve.trace_speed"][point]))
-    return trace._replace(sent=trace.sent / faster, deadline=deadline), texts
+    limit, speed = float(inputs[TTFT][point]), float(inputs["serve.trace_speed"][point])
+    trace = trace._replace(deadline=_deadlines(trace.deadline, limit if limit > 0.0 else np.inf))
+    if speed != 1.0:
+        trace = trace._replace(sent=trace.sent / np.where(is_follower(trace), 1.0, speed))
+    return trace, texts
+
+
+def _deadlines(given: Floats, limit: float) -> Floats:
+    """Return the deadlines of requests: those that are given, and the limit where there is none [s]."""
+    is_open = np.isnan(given)
+    return np.broadcast_to(limit, given.size) if is_open.all() else np.where(is_open, limit, given)
 
 
 def _with_sizes(forest: PromptTexts, trace: Trace, sizes: Sizes) -> Texts:
@@ -53,18 +60,19 @@ def _with_sizes(forest: PromptTexts, trace: Trace, sizes: Sizes) -> Texts:
     tokens as `sizes.interval` are over.
     """
     parent, tokens, before = forest.parent, forest.tokens, forest.before
-    resumes, weight, above, room = np.ones(tokens.size, dtype=np.bool_), tokens, before, tokens
+    resumes, weight, above, room = np.broadcast_to(True, tokens.size), tokens, before, tokens
     if sizes.state > 0.0:
         ends = before + tokens
-        interval = sizes.interval if sizes.interval > 0 else int(ends.max()) + 1
+        interval = np.int64(sizes.interval if sizes.interval > 0 else int(ends.max()) + 1)
         resumes = (ends // interval > before // interval) | (tokens == 0)
         for last in (trace.text, trace.answer):
             resumes[last[last >= 0]] = True
         above = np.floor(sizes.share * before).astype(np.int64)
         weight = np.floor(sizes.share * ends).astype(np.int64) - above
-        room = weight + np.ceil(sizes.state * resumes).astype(np.int64)
+        room = narrow(weight + np.ceil(sizes.state * resumes).astype(np.int64))
+        weight, above = narrow(weight), narrow(above)
     if forest.roots.size > 1:
-        room = np.where(tokens == 0, sizes.adapter, room)
+        room = narrow(np.where(tokens == 0, np.int64(sizes.adapter), room))
         room[forest.roots[-1:][forest.roots[-1:] >= 0]] = 0
     return Texts(parent, tokens, before, weight, above, room, resumes)
 
@@ -91,19 +99,18 @@ def _read_requests(
     prefix: tokens that new sessions share; caches: whether prompts share texts; adapters: what requests name.
     """
     file = read_trace(path)
-    none = np.zeros(requests, dtype=np.int64)
+    zero, false = (np.broadcast_to(value, requests) for value in (0, False))
     names = len(file.class_names)
-    trace = Trace(
-        file.isl, file.osl, _priorities(file), np.where(file.service_class < 0, names, file.service_class),
-        file.deadline, file.sent, np.arange(requests), none + NONE, file.session, file.follower, none,
-        none.astype(np.bool_),
-    )  # fmt: skip
+    client = np.where(file.service_class < 0, names, file.service_class) if names else zero
     by_adapter, base = adapters != NO_ADAPTERS, adapters == OF_MODELS
-    if not caches:
-        forest = separate_texts(file, by_adapter, base)
-        return trace._replace(text=forest.text), forest
-    forest = prompt_texts(file, prefix, by_adapter, base)
-    return trace._replace(text=forest.text, answer=forest.answer), forest
+    forest = (
+        prompt_texts(file, prefix, by_adapter, base) if caches else separate_texts(file, by_adapter, base)
+    )
+    trace = Trace(
+        file.isl, file.osl, _priorities(file), client, file.deadline, file.sent, forest.text,
+        forest.answer, file.session, file.follower, zero, false,
+    )  # fmt: skip
+    return trace, forest
 
 
 def _priorities(file: RequestTrace) -> Floats:
@@ -111,6 +118,8 @@ def _priorities(file: RequestTrace) -> Floats:
 
     Requests without a class have 0.
     """
+    if not file.class_names:
+        return np.broadcast_to(0.0, file.isl.size)
     try:
         values = np.array([float(name) for name in file.class_names])
     except ValueError:
@@ -133,4 +142,5 @@ def in_two_legs(trace: Trace) -> Trace:
         osl=ones, answer=NONE * ones, follower=count + np.arange(count), pool=PREFILL_POOL * ones
     )
     second = trace._replace(sent=np.zeros(count), pool=DECODE_POOL * ones, handover=ones.astype(np.bool_))
-    return Trace(*(np.concatenate(both) for both in zip(first, second, strict=True)))
+    both = Trace(*(np.concatenate(columns) for columns in zip(first, second, strict=True)))
+    return both._replace(follower=narrow(both.follower))

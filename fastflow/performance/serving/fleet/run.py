@@ -20,13 +20,26 @@ class RequestResults(NamedTuple):
     """What the requests of a trace got; (requests,). Times from sending on have the host's time too."""
 
     ended: EndedRequests
-    ttft_s: Floats
-    tpot_s: Floats  # NaN: it has one output token
-    e2e_s: Floats
+    request_s: float  # of the host
     within: Bools  # whether it is within all limits of `serve.slo`, or its own one of the first token
     isl: Ints  # tokens of the prompt
     cached: Ints  # of these, tokens that the cache has when the request starts
     read: Ints  # and tokens that are read from lower tiers
+
+    @property
+    def ttft_s(self) -> Floats:
+        """Times from sending to the first token [s]."""
+        return self.ended.first - self.ended.sent + self.request_s
+
+    @property
+    def tpot_s(self) -> Floats:
+        """Times per token after the first [s]; NaN for requests with one output token."""
+        return np.where(self.ended.osl > 1, _per_token(self.ended), np.nan)
+
+    @property
+    def e2e_s(self) -> Floats:
+        """Times from sending to the last token [s]."""
+        return self.ended.end - self.ended.sent + self.request_s
 
 
 class FleetRun(NamedTuple):
@@ -73,12 +86,17 @@ def results_of_legs(
 def _results(
     scenario: ServingScenario, point: int, ended: EndedRequests, trace: Trace, served: Served
 ) -> RequestResults:
-    request_s, count = float(scenario.request_s[point]), ended.osl.size
-    ttft = ended.first - ended.sent + request_s
-    per_token = (ended.end - ended.first) / np.maximum(ended.osl - 1, 1)
-    limit = scenario.inputs[LIMITS["tpot"]][point]
-    within: Bools = (ttft <= trace.deadline) & ((per_token <= limit) | (limit == 0.0))
-    return RequestResults(
-        ended, ttft, np.where(ended.osl > 1, per_token, np.nan), ended.end - ended.sent + request_s, within,
-        trace.isl, served.cached[:count], served.read[:count],
+    count, limit = ended.osl.size, scenario.inputs[LIMITS["tpot"]][point]
+    results = RequestResults(
+        ended, float(scenario.request_s[point]), np.ones(count, dtype=np.bool_), trace.isl,
+        served.cached[:count], served.read[:count],
     )  # fmt: skip
+    within: Bools = results.ttft_s <= trace.deadline
+    if limit > 0.0:
+        within &= _per_token(ended) <= limit
+    return results._replace(within=within)
+
+
+def _per_token(ended: EndedRequests) -> Floats:
+    """Return the time per token after the first of each request [s]; 0 where it has one."""
+    return (ended.end - ended.first) / np.maximum(ended.osl - 1, 1)

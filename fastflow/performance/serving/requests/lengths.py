@@ -181,8 +181,9 @@ def _files(inputs: Inputs) -> tuple[list[_File], Ints]:
         requests = read_requests(key, str(inputs[key][i]))
         has_arrivals, size = bool(count[i] > 0), requests.isl.size
         in_order = bool(sent[i] == size) and size <= MAX_ARRIVALS
-        rows = np.arange(min(count[i], size))
-        files.append(_File(take(requests, rows) if has_arrivals else requests, has_arrivals, in_order))
+        if 0 < count[i] < size:
+            requests = take(requests, np.arange(count[i]))
+        files.append(_File(requests, has_arrivals, in_order))
     return files, inverse
 
 
