@@ -70,8 +70,9 @@ class Loader:
         self._loaded = 0  # of these
         self._slots = np.full(texts.parent.size, NONE, dtype=np.int32)  # of nodes; NONE: it is not loaded
         self.times = Times(trace.isl, trace.osl, *(np.full(count, -1.0) for _ in range(3)))
-        # memory is used as values are written, not before
-        self.served = Served(*(_narrow(column, count) for column in not_served(rows_of(trace, _NOTHING))))
+        # memory is used as values are written, not before; -1: it has not arrived
+        served = Served(*(_narrow(column, count) for column in not_served(rows_of(trace, _NOTHING))))
+        self.served = served._replace(arrived=np.full(count, -1.0))
 
     def load(self, tables: Tables, most_nodes: int) -> Tables | None:
         """Return tables with the next requests, and without those that have ended.
@@ -100,7 +101,7 @@ class Loader:
         for name in ("admitted", "first", "end"):
             getattr(self.times, name)[numbers] = getattr(requests, name)[slots]
         for of_trace, loaded in zip(self.served, tables.log.served, strict=True):
-            if (values := loaded[slots]).any():
+            if (values := loaded[slots]).any() or of_trace[numbers].any():
                 of_trace[numbers] = values
 
     def _unload_nodes(self, tables: Tables) -> None:
