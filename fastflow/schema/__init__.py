@@ -91,7 +91,9 @@ SECTIONS_OF_CHIP = ("tech.", "scaling.", "mem.", "net.", "chip.")
 
 def split_prefix(key: str) -> tuple[str, str]:
     """Return the prefix of the other chip that a key is of, "" for none, and the rest of the key."""
-    prefix = next((prefix for prefix in OTHER_CHIPS if key.startswith(prefix)), "")
+    if not key.startswith(OTHER_CHIPS):
+        return "", key
+    prefix = next(prefix for prefix in OTHER_CHIPS if key.startswith(prefix))
     return prefix, key.removeprefix(prefix)
 
 
