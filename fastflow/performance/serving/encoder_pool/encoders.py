@@ -26,6 +26,7 @@ from fastflow.performance.validity import MAX_VALUE
 from fastflow.physics.hardware.chip import Chip, generate
 from fastflow.physics.hardware.power import Power, power_of
 from fastflow.physics.parallelism.memory.process import offered
+from fastflow.physics.workload.models.transformer.encoder.vision import PREFIX
 
 EMBEDDING_BYTES = 2.0
 """Of each number of an embedding: a tower computes in 16 bits (`images`)."""
@@ -72,7 +73,8 @@ def encoders_of(inputs: Inputs, power: Power) -> Encoders:
     of_encoder = encoder_inputs(columns)
     tower = tower_passes(of_encoder, server_layouts(of_encoder))
     chip = compute_unique(generate, of_encoder, *HARDWARE, cached=True)
-    numbers: Ints = image_tokens(columns) * columns["model.hidden"]
+    # of the last layer, and of each earlier one with a projector (DeepStack)
+    numbers: Ints = image_tokens(columns) * columns["model.hidden"] * (1 + columns[f"{PREFIX}mergers"])
     encoders = Encoders(
         devices=columns[ENCODER_DEVICES],
         encode_s=tower.part.time,

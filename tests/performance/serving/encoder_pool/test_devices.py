@@ -71,10 +71,18 @@ def test_servers_have_no_tower():
     assert np.isnan(whole.get("encoder_weight_B", np.nan)) or whole["encoder_weight_B"] == 0.0
 
 
-def test_embeddings_take_their_bytes_and_a_latency():
-    load = (*SINGLE, *IMAGES, "system.devices=2", "serve.encoder.devices=1")
+@pytest.mark.parametrize("further", [0, 3])
+def test_embeddings_take_their_bytes_and_a_latency(further):
+    """Further projectors (DeepStack) have outputs of their own."""
+    load = (
+        *SINGLE,
+        *IMAGES,
+        "system.devices=2",
+        "serve.encoder.devices=1",
+        f"model.vision.mergers={further}",
+    )
     slow, fast = (row(*load, f"serve.encoder.bandwidth={rate} GB/s") for rate in (0.01, 0.02))
-    sent = 2 * tokens_of(448, 448) * 1024 * 2.0  # tokens of two images, numbers of each, bytes
+    sent = 2 * tokens_of(448, 448) * 1024 * (1 + further) * 2.0  # of two images, numbers of each, bytes
     assert slow["embedding_transfer_s"] - fast["embedding_transfer_s"] == pytest.approx(sent / 2e7, rel=1e-9)
 
 
