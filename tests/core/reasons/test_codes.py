@@ -35,6 +35,8 @@ EXAMPLES = [
      "caches and an adapter of 1 GB need 3 GB of a device; weights of 3 GB leave them 2 GB"),
     (forms.short_of_other_devices(needed=9e9, capacity=8e9, weights=7e9),
      "a device that does all but attention needs 9 GB of memory, of which weights 7 GB, has 8 GB"),
+    (forms.short_of_encoder(needed=9e9, capacity=8e9, weights=7e9),
+     "a device of encoders needs 9 GB of memory, of which weights 7 GB, has 8 GB"),
     (forms.no_room(component="l2", budgets="chip.area.l2=0"),
      "l2 has no room: its budgets are chip.area.l2=0"),
     (forms.no_power(component="dram", budgets="chip.power.dram=0"),
