@@ -236,7 +236,7 @@ def read_adapter(stores: Stores, texts: Texts, rank: int, text: int, now: float)
     return read_tiers(stores, texts, rank, root, now)[2] - now
 
 
-@lean_kernel
+@inlined_kernel
 def read_tiers(stores: Stores, texts: Texts, rank: int, text: int, now: float) -> tuple[int, int, float]:
     """Read what lower tiers have of the start of a text into the first one.
 

@@ -234,7 +234,7 @@ def _run_built_in(
     )  # fmt: skip
 
 
-@kernel
+@lean_kernel
 def _run(
     times: tuple[PassTimes, PassTimes],
     servers: Servers,

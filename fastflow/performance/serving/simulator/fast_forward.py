@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fastflow.core.jit import lean_kernel
+from fastflow.core.jit import inlined_kernel, lean_kernel
 from fastflow.core.tables import Floats
 from fastflow.performance.serving.overlap.hidden import hidden_line, hidden_time
 from fastflow.performance.serving.passes.captured_graphs import decoded
@@ -105,7 +105,7 @@ def _sizes(batch: Batch, ranks: Ranks) -> _Sizes:
     return _Sizes(tokens, total / batch.ranks, rows, requests, most_decoding)
 
 
-@lean_kernel
+@inlined_kernel
 def step(
     times: PassTimes,
     batch: Batch,
@@ -221,7 +221,7 @@ def _attention(times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks)
     return slowest
 
 
-@lean_kernel
+@inlined_kernel
 def _decode_steps(
     times: PassTimes, batch: Batch, requests: Requests, ranks: Ranks, fixed: _FixedTimes, span: Span
 ) -> _DecodeSteps:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastflow.core.jit import kernel, lean_kernel
+from fastflow.core.jit import inlined_kernel, kernel, lean_kernel
 from fastflow.core.tables import Floats, Ints
 from fastflow.performance.serving.passes.captured_graphs import Graph
 from fastflow.performance.serving.passes.step_time import Adapter, Host, Intake, Pipeline, Servers, Swap
@@ -107,7 +107,7 @@ class Ranks(NamedTuple):
     service: Service
 
 
-@kernel
+@inlined_kernel
 def batch_of(servers: Servers, point: int, is_closed: bool) -> Batch:
     """Return the batching of a slot of a point's server."""
     slots = servers.slots[point]
