@@ -10,9 +10,9 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import accumulate, compress, islice, zip_longest
+from itertools import accumulate, chain, compress, islice, zip_longest
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -45,6 +45,7 @@ MILLI = 1e-3
 TIME = "times, as numbers or as 2026-01-31 12:00:00.5"
 _PART = 2048  # lines: their objects of Python are small next to the arrays of a long file
 _PEEK = 4096  # characters
+_NAMED = "whose first line names"
 _BREAK = re.compile(r"\r\n|\r|\n")
 
 
@@ -147,8 +148,9 @@ def _whole_at_once(values: list[Any]) -> Ints | None:
     types = set(map(type, values))
     try:
         if types == {str}:
-            digits = "".join(values)  # one test of all of them; int() alone allows 1_000
-            return np.array(list(map(int, values))) if digits.isascii() and digits.isdigit() else None
+            digits = "".join(values)  # one test of all of them
+            is_plain = digits.isascii() and digits.isdigit() and "" not in values
+            return np.fromstring(",".join(values), dtype=np.int64, sep=",") if is_plain else None
         return np.array(values, dtype=np.int64) if types <= {int} else None
     except (ValueError, OverflowError):
         return None
@@ -184,7 +186,7 @@ def _times(
 ) -> Floats:
     if bool not in set(map(type, values)):
         try:
-            numbers = np.array(list(map(float, values)))
+            numbers = np.fromiter(map(float, values), dtype=np.float64, count=len(values))
             if ((numbers >= least) & (numbers <= MAX_SECONDS / MILLI)).all():
                 return numbers
         except (TypeError, ValueError, OverflowError):
@@ -232,20 +234,49 @@ def _cells(file: TextIO, known: Collection[str]) -> Iterator[Part]:
         if name in known and names.count(name) > 1:
             raise MistakeError(f"a file whose first line names each column once; it names {name} twice")
     kept = {name: i for i, name in enumerate(names) if name in known}
-    before, is_first = reader.line_num, True
+    before = reader.line_num
+    while columns := _plain_columns(lines := list(islice(file, _PART)), len(names)):
+        numbers = list(range(before + 1, before + 1 + len(lines)))
+        yield Part(_NAMED, numbers, {name: columns[i] for name, i in kept.items()})
+        before += len(lines)
+    if lines or before == reader.line_num:
+        yield from _any_cells(chain(lines, file), kept, before)
+
+
+def _plain_columns(lines: list[str], width: int) -> list[list[str]]:
+    """Return the cells of lines by column, (width,), where a comma always ends a cell; else nothing.
+
+    So there are no quotes, no spaces around cells, no empty lines, and as many cells in each line.
+    """
+    text = "".join(lines).removesuffix("\n")
+    rows = text.split("\n")
+    is_plain = '"' not in text and " " not in text and "".join(rows).isprintable()
+    if not is_plain or "," * (width - 1) in rows or {row.count(",") for row in rows} != {width - 1}:
+        return []
+    cells = ",".join(rows).split(",")
+    return [cells[i::width] for i in range(width)]
+
+
+def _any_cells(lines: Iterable[str], kept: dict[str, int], before: int) -> Iterator[Part]:
+    """Yield lines of any comma-separated values; raises MistakeError.
+
+    kept: columns, from 0; before: how many lines came before.
+    """
+    reader = csv.reader(lines, skipinitialspace=True, strict=True)
+    last, is_first = 0, True
     while (rows := list(islice(reader, _PART))) or is_first:
-        lines = list(range(before + 1, reader.line_num + 1))
-        if len(lines) != len(rows):  # a cell has line breaks
+        numbers = list(range(before + last + 1, before + reader.line_num + 1))
+        if len(numbers) != len(rows):  # a cell has line breaks
             breaks = (1 + sum(len(_BREAK.findall(cell)) for cell in row) for row in rows)
-            lines = list(accumulate(breaks, initial=before))[1:]
+            numbers = list(accumulate(breaks, initial=before + last))[1:]
         if not all(map(any, rows)):  # an empty line has no cells, or empty ones
-            lines = [line for line, row in zip(lines, rows, strict=True) if any(row)]
+            numbers = [number for number, row in zip(numbers, rows, strict=True) if any(row)]
             rows = [row for row in rows if any(row)]
         columns = list(zip_longest(*rows, fillvalue=""))
         nothing = ("",) * len(rows)
         values = {name: _stripped(columns[i] if i < len(columns) else nothing) for name, i in kept.items()}
-        yield Part("whose first line names", lines, values)
-        before, is_first = reader.line_num, False
+        yield Part(_NAMED, numbers, values)
+        last, is_first = reader.line_num, False
 
 
 def _stripped(cells: tuple[str, ...]) -> list[str]:
