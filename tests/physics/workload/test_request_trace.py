@@ -1,5 +1,7 @@
 """Traces from a file: what is read, in which order, and what is refused."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -158,6 +160,34 @@ def test_cells_may_have_line_breaks_and_hashes_in_brackets(tmp_path):
     )
     assert lists(trace) == [[1, 2, 3], None]
     assert trace.class_names == ("a\nb",)
+
+
+CELLS = st.sampled_from(["", "", "7", " 7", "a b", '"a"', '"a,b"', '"a\nb"', "\xe9", "\xa07", "7\x1f"])
+
+
+@cases(200)
+@given(
+    rows=st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), max_size=7),
+    ending=st.sampled_from(["\n", "\r\n", "\r"]),
+    part=st.integers(1, 4),
+)
+def test_plain_lines_are_read_as_any_lines(tmp_path, rows, ending, part):
+    """What splits at commas says the same as what looks for quotes, spaces and empty lines."""
+
+    def lines_of(name):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(request_file, "_PART", part)
+            if name:
+                patch.setattr(request_file, name, lambda lines, width: [])
+            parts = list(request_file.read_parts(str(tmp_path / "a.csv"), ["isl", "osl"]))
+        return {
+            "names": {tuple(part.values) for part in parts},
+            "lines": list(chain.from_iterable(part.lines for part in parts)),
+            **{key: list(chain.from_iterable(part.values[key] for part in parts)) for key in ("isl", "osl")},
+        }
+
+    (tmp_path / "a.csv").write_bytes(("isl,osl" + "".join(ending + row for row in rows)).encode())
+    assert lines_of("") == lines_of("_plain_columns")
 
 
 HEAD = "isl,osl,arrival_time,session,turn,think_time\n"
