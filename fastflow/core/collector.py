@@ -1,4 +1,4 @@
-"""Python's collector of reference cycles, paused while many objects without cycles are made."""
+"""Python's collector of reference cycles, paused where it finds little."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Collect no reference cycles within: it looks at all objects each time their number has grown.
+    """Collect no reference cycles within: to look for them takes time each time objects have become more.
 
     Objects without cycles are freed as ever. The collector goes on behind, if it was on before.
     """

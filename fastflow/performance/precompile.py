@@ -20,8 +20,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fastflow.core.collector import paused_collector
 from fastflow.core.jit import cache
-from fastflow.core.jit.dispatcher import gc_disabled
 from fastflow.core.jit.signatures import compile_for
 from fastflow.core.tables import Inputs
 from fastflow.physics.workload import family_of, has_layer_runs
@@ -141,7 +141,7 @@ def _compile_all(calls: Sequence[Call]) -> None:
             for _ in range(others)
         ]  # fmt: skip
         try:
-            with gc_disabled():
+            with paused_collector():
                 work(calls, Path(folder))
             gc.collect()  # while the others end, so that it does not slow the first run
             for process in processes:
@@ -175,5 +175,5 @@ def work(calls: Sequence[Call], folder: Path) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    with gc_disabled():
+    with paused_collector():
         work(json.loads((folder / "list").read_text()), folder)

@@ -54,8 +54,8 @@ def lean_kernel(function: Callable[P, R]) -> Callable[P, R]:
 def inlined_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a lean kernel whose code is copied into its callers.
 
-    For small functions of large tuples of tables: to pass their hundred pointers takes longer than the
-    arithmetic.
+    For functions of large tuples of tables, called in few places: to pass their hundred pointers takes longer
+    than the arithmetic.
     """
     return _compile(function, is_lean=True, is_inlined=True)
 

@@ -8,7 +8,6 @@ optimises the calling kernel with all its callees at once.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,17 +18,7 @@ from numba.core import dispatcher as numba_dispatcher
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
-
-@contextmanager
-def gc_disabled() -> Iterator[None]:
-    """Disable the garbage collector, which takes a tenth of the time of compiling, and finds little."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
+from fastflow.core.collector import paused_collector
 
 
 class _Flags(compiler.Flags):  # type: ignore[misc]
@@ -155,7 +144,8 @@ class Kernel(registry.CPUDispatcher):  # type: ignore[misc]
     @contextmanager
     def _compiling(self) -> Iterator[None]:
         """Make Numba create libraries of the class `_Library`."""
-        with global_compiler_lock, gc_disabled():
+        # to look for cycles takes a tenth of the time of compiling, and finds little
+        with global_compiler_lock, paused_collector():
             context = self.targetctx.codegen()
             before = context._library_class
             context._library_class = _Library

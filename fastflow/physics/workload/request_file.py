@@ -263,12 +263,12 @@ def _any_cells(lines: Iterable[str], kept: dict[str, int], before: int) -> Itera
     kept: columns, from 0; before: how many lines came before.
     """
     reader = csv.reader(lines, skipinitialspace=True, strict=True)
-    last, is_first = 0, True
+    last, is_first = before, True
     while (rows := list(islice(reader, _PART))) or is_first:
-        numbers = list(range(before + last + 1, before + reader.line_num + 1))
+        numbers = list(range(last + 1, before + reader.line_num + 1))
         if len(numbers) != len(rows):  # a cell has line breaks
             breaks = (1 + sum(len(_BREAK.findall(cell)) for cell in row) for row in rows)
-            numbers = list(accumulate(breaks, initial=before + last))[1:]
+            numbers = list(accumulate(breaks, initial=last))[1:]
         if not all(map(any, rows)):  # an empty line has no cells, or empty ones
             numbers = [number for number, row in zip(numbers, rows, strict=True) if any(row)]
             rows = [row for row in rows if any(row)]
@@ -276,7 +276,7 @@ def _any_cells(lines: Iterable[str], kept: dict[str, int], before: int) -> Itera
         nothing = ("",) * len(rows)
         values = {name: _stripped(columns[i] if i < len(columns) else nothing) for name, i in kept.items()}
         yield Part(_NAMED, numbers, values)
-        last, is_first = reader.line_num, False
+        last, is_first = before + reader.line_num, False
 
 
 def _stripped(cells: tuple[str, ...]) -> list[str]:
